@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// What the guest is made of.
-const SOURCES: [&str; 6] = [
+const SOURCES: [&str; 7] = [
+    "crates/archive",
     "crates/boot",
     "crates/guest",
     "crates/link",

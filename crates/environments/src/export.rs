@@ -15,9 +15,9 @@ use std::{
 };
 
 use jiff::Timestamp;
+use motu_archive::{Header, Writer};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
-use tar::{Builder, EntryType, Header};
 use tokio::runtime::Handle;
 
 use crate::{
@@ -49,7 +49,7 @@ pub struct Export {
     layer: File,
     layer_digest: String,
     layer_bytes: u64,
-    created: u64,
+    created: i64,
     /// Holds the layer.
     _staging: Staging,
 }
@@ -169,7 +169,7 @@ impl Export {
             layer,
             layer_digest,
             layer_bytes,
-            created: seconds.ok().and_then(|at| at.try_into().ok()).unwrap_or(0),
+            created: seconds.unwrap_or(0).max(0),
             _staging: staging,
         })
     }
@@ -177,16 +177,16 @@ impl Export {
     /// Writes the archive. The same environment is the same archive, to the byte.
     pub fn write_to(self, out: impl Write) -> Result<(), EnvironmentError> {
         let failed = |error: io::Error| EnvironmentError::io("writing an archive", error);
-        let mut out = Builder::new(out);
-        let mut add = |path: &str, size: u64, content: &mut dyn Read| {
-            let mut header = Header::new_ustar();
-            header.set_entry_type(EntryType::Regular);
-            header.set_mode(0o644);
-            header.set_uid(0);
-            header.set_gid(0);
-            header.set_mtime(self.created);
-            header.set_size(size);
-            out.append_data(&mut header, path, content).map_err(failed)
+        let mut out = Writer::new(out);
+        let mut add = |path: &str, size: u64, mut content: &mut dyn Read| {
+            let header = Header {
+                path: path.as_bytes().to_vec(),
+                mode: 0o644,
+                mtime: self.created,
+                size,
+                ..Header::default()
+            };
+            out.file(&header, &mut content).map_err(failed)
         };
         let version = br#"{"imageLayoutVersion":"1.0.0"}"#;
         add("oci-layout", version.len() as u64, &mut version.as_slice())?;
@@ -201,9 +201,7 @@ impl Export {
         }
         let path = blob_path(&self.layer_digest);
         add(&path, self.layer_bytes, &mut &self.layer)?;
-        out.into_inner()
-            .and_then(|mut out| out.flush())
-            .map_err(failed)
+        out.finish().map(drop).map_err(failed)
     }
 }
 

@@ -7,18 +7,19 @@
 
 use std::{
     collections::BTreeMap,
-    ffi::OsStr,
     io::{self, Read, Write},
-    os::unix::ffi::OsStrExt as _,
-    path::Path,
 };
 
+use motu_archive::{Header, Type, Writer};
 use sha2::{Digest as _, Sha256};
-use tar::{Archive, Builder, Entry, EntryType, Header};
 
 use crate::{
     digest::{self, Content, Node, Nodes},
     error::EnvironmentError,
+    layer::{
+        archive::{Archive, Entry},
+        entry::EntryKind,
+    },
 };
 
 /// Most bytes of file contents in one environment.
@@ -36,7 +37,6 @@ const DROPPED_ATTRIBUTES: &str = "user.overlay.";
 /// Modification time of files motu adds: fixed, and late enough for archive
 /// formats that begin in 1980.
 const ADDED_AT: u64 = 1_700_000_000;
-pub(crate) const PAX_ATTRIBUTE_PREFIX: &str = "SCHILY.xattr.";
 
 /// Permissions and owner of one path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,6 +57,41 @@ impl Meta {
             mtime: ADDED_AT,
         }
     }
+
+    /// The header of an entry without content.
+    pub(crate) fn header(self, kind: Type, path: &[u8]) -> Header {
+        let id = |id: u64| u32::try_from(id).unwrap_or(u32::MAX);
+        Header {
+            path: path.to_vec(),
+            kind,
+            mode: self.mode,
+            uid: id(self.uid),
+            gid: id(self.gid),
+            mtime: i64::try_from(self.mtime).unwrap_or(i64::MAX),
+            ..Header::default()
+        }
+    }
+
+    pub(crate) fn link(self, kind: Type, path: &[u8], target: &[u8]) -> Header {
+        Header {
+            link: target.to_vec(),
+            ..self.header(kind, path)
+        }
+    }
+
+    pub(crate) fn file(
+        self,
+        path: &[u8],
+        size: u64,
+        attributes: &BTreeMap<String, Vec<u8>>,
+    ) -> Header {
+        let own = |(name, value): (&String, &Vec<u8>)| (name.clone().into_bytes(), value.clone());
+        Header {
+            size,
+            attributes: attributes.iter().map(own).collect(),
+            ..self.header(Type::File, path)
+        }
+    }
 }
 
 /// What a finished tree amounts to.
@@ -70,7 +105,7 @@ pub(crate) struct Summary {
 
 /// Writes a tree as a tar stream.
 pub(crate) struct TreeWriter<W: Write> {
-    out: Builder<W>,
+    out: Writer<W>,
     nodes: Nodes,
     bytes: u64,
 }
@@ -78,10 +113,9 @@ pub(crate) struct TreeWriter<W: Write> {
 impl<W: Write> TreeWriter<W> {
     /// Starts a tree with its root directory.
     pub fn new(out: W) -> Result<Self, EnvironmentError> {
-        let mut out = Builder::new(out);
+        let mut out = Writer::new(out);
         let meta = Meta::root(0o755);
-        let mut header = header(EntryType::Directory, meta, 0);
-        out.append_data(&mut header, "./", io::empty())
+        out.entry(&meta.header(Type::Directory, b"./"))
             .map_err(write_error)?;
         let mut nodes = Nodes::new();
         nodes.insert(Vec::new(), node(Content::Directory, meta));
@@ -95,7 +129,7 @@ impl<W: Write> TreeWriter<W> {
     /// Goes on with a tree that is on the disk already and holds these files of so many bytes.
     pub fn over(out: W, nodes: Nodes, bytes: u64) -> Self {
         Self {
-            out: Builder::new(out),
+            out: Writer::new(out),
             nodes,
             bytes,
         }
@@ -125,10 +159,8 @@ impl<W: Write> TreeWriter<W> {
 
     pub fn directory(&mut self, path: &[u8], meta: Meta) -> Result<(), EnvironmentError> {
         self.insert(path, node(Content::Directory, meta))?;
-        let mut header = header(EntryType::Directory, meta, 0);
-        self.out
-            .append_data(&mut header, as_path(path), io::empty())
-            .map_err(write_error)
+        let header = meta.header(Type::Directory, path);
+        self.out.entry(&header).map_err(write_error)
     }
 
     pub fn symlink(
@@ -143,24 +175,23 @@ impl<W: Write> TreeWriter<W> {
             ..meta
         };
         self.insert(path, node(Content::Symlink(target.to_vec()), meta))?;
-        let mut header = header(EntryType::Symlink, meta, 0);
-        self.out
-            .append_link(&mut header, as_path(path), as_path(target))
-            .map_err(write_error)
+        let header = meta.link(Type::Symlink, path, target);
+        self.out.entry(&header).map_err(write_error)
     }
 
     /// Adds a file whose contents are known.
     pub fn file(&mut self, path: &str, meta: Meta, text: &[u8]) -> Result<(), EnvironmentError> {
-        self.file_from(path.as_bytes(), meta, text.len() as u64, text)
+        let contents = (text.len() as u64, text);
+        self.file_with(path.as_bytes(), meta, BTreeMap::new(), contents)
     }
 
-    /// Adds a file of exactly `size` bytes read from `contents`.
-    pub fn file_from(
+    /// Adds a file of exactly `size` bytes with attributes.
+    pub fn file_with(
         &mut self,
         path: &[u8],
         meta: Meta,
-        size: u64,
-        contents: impl Read,
+        attributes: BTreeMap<String, Vec<u8>>,
+        (size, contents): (u64, impl Read),
     ) -> Result<(), EnvironmentError> {
         self.bytes = self.bytes.saturating_add(size);
         if self.bytes > MAX_ROOT_BYTES {
@@ -172,39 +203,21 @@ impl<W: Write> TreeWriter<W> {
         // The place is taken before the contents are read: a refused path must
         // not reach the stream.
         self.insert(path, node(Content::File([0; 32]), meta))?;
-        let mut header = header(EntryType::Regular, meta, size);
         let mut hashed = Hashed {
-            inner: contents.take(size),
+            inner: contents,
             hash: Sha256::new(),
-            seen: 0,
         };
         self.out
-            .append_data(&mut header, as_path(path), &mut hashed)
-            .map_err(write_error)?;
-        if hashed.seen != size {
-            let short = io::Error::from(io::ErrorKind::UnexpectedEof);
-            return Err(EnvironmentError::io("reading a packed file", short));
-        }
+            .file(&meta.file(path, size, &attributes), &mut hashed)
+            .map_err(|error| match error.kind() {
+                io::ErrorKind::UnexpectedEof => {
+                    EnvironmentError::io("reading a packed file", error)
+                }
+                _ => write_error(error),
+            })?;
         let sum = hashed.hash.finalize().into();
         if let Some(node) = self.nodes.get_mut(path) {
             node.content = Content::File(sum);
-        }
-        Ok(())
-    }
-
-    /// Adds a file of exactly `size` bytes with attributes.
-    pub fn file_with(
-        &mut self,
-        path: &[u8],
-        meta: Meta,
-        attributes: BTreeMap<String, Vec<u8>>,
-        contents: (u64, impl Read),
-    ) -> Result<(), EnvironmentError> {
-        if !attributes.is_empty() {
-            self.attributes(&attributes)?;
-        }
-        self.file_from(path, meta, contents.0, contents.1)?;
-        if let Some(node) = self.nodes.get_mut(path) {
             node.attributes = attributes;
         }
         Ok(())
@@ -226,25 +239,8 @@ impl<W: Write> TreeWriter<W> {
             mtime: 0,
         };
         self.insert(path, node)?;
-        let mut header = header(EntryType::Link, meta, 0);
-        self.out
-            .append_link(&mut header, as_path(path), as_path(target))
-            .map_err(write_error)
-    }
-
-    /// Attributes for the entry written next.
-    fn attributes(
-        &mut self,
-        attributes: &BTreeMap<String, Vec<u8>>,
-    ) -> Result<(), EnvironmentError> {
-        let keys: Vec<String> = attributes
-            .keys()
-            .map(|key| format!("{PAX_ATTRIBUTE_PREFIX}{key}"))
-            .collect();
-        let pairs = keys.iter().map(String::as_str);
-        self.out
-            .append_pax_extensions(pairs.zip(attributes.values().map(Vec::as_slice)))
-            .map_err(write_error)
+        let header = meta.link(Type::HardLink, path, target);
+        self.out.entry(&header).map_err(write_error)
     }
 
     /// Takes the place of a path, or refuses it.
@@ -280,8 +276,7 @@ impl<W: Write> TreeWriter<W> {
             entries: self.nodes.len() as u64,
             nodes: self.nodes,
         };
-        let mut out = self.out.into_inner().map_err(write_error)?;
-        out.flush().map_err(write_error)?;
+        let out = self.out.finish().map_err(write_error)?;
         Ok((summary, out))
     }
 }
@@ -309,67 +304,63 @@ pub(crate) fn copy_tar<R: Read, W: Write>(
 ) -> Result<Captured, EnvironmentError> {
     let mut archive = Archive::new(source);
     let mut captured = Captured::new();
-    for entry in archive.entries().map_err(read_error)? {
-        let mut entry = entry.map_err(read_error)?;
-        let path = normalise(&entry.path_bytes())?;
+    while let Some(entry) = archive.next_entry().map_err(read_error)? {
+        let path = normalise(&entry.path)?;
         if path.is_empty() {
             continue;
         }
-        let is_directory = entry.header().entry_type() == EntryType::Directory;
-        let verdict = judge(&path, is_directory);
+        let verdict = judge(&path, entry.kind == EntryKind::Directory);
         if matches!(verdict, Verdict::KeepAndCapture | Verdict::DropAndCapture) {
-            let contents = capture(&mut entry, &path)?;
+            let contents = capture(&entry, &mut archive, &path)?;
             if verdict == Verdict::KeepAndCapture {
-                let meta = meta_of(entry.header())?;
-                tree.file_from(&path, meta, contents.len() as u64, contents.as_slice())?;
+                let size = contents.len() as u64;
+                let contents = (size, contents.as_slice());
+                tree.file_with(&path, entry.meta, BTreeMap::new(), contents)?;
             }
             captured.insert(path, contents);
         } else if verdict == Verdict::Keep {
-            copy_entry(&mut entry, &path, tree)?;
+            copy_entry(entry, &mut archive, &path, tree)?;
         }
     }
     // A producer that pads its stream must not die of a closed pipe.
-    io::copy(&mut archive.into_inner(), &mut io::sink()).map_err(read_error)?;
+    archive.drain().map_err(read_error)?;
     Ok(captured)
 }
 
-fn copy_entry<R: Read, W: Write>(
-    entry: &mut Entry<'_, R>,
+fn copy_entry<W: Write>(
+    entry: Entry,
+    contents: &mut impl Read,
     path: &[u8],
     tree: &mut TreeWriter<W>,
 ) -> Result<(), EnvironmentError> {
-    let meta = meta_of(entry.header())?;
-    let kind = entry.header().entry_type();
-    match kind {
-        EntryType::Directory => tree.directory(path, meta),
-        EntryType::Symlink => {
-            let target = entry.link_name_bytes().unwrap_or_default().into_owned();
-            tree.symlink(path, meta, &target)
+    match entry.kind {
+        EntryKind::Directory => tree.directory(path, entry.meta),
+        EntryKind::Symlink => tree.symlink(path, entry.meta, &entry.link),
+        EntryKind::HardLink => tree.hard_link(path, &normalise(&entry.link)?),
+        EntryKind::File => {
+            tree.file_with(path, entry.meta, entry.attributes, (entry.size, contents))
         }
-        EntryType::Link => {
-            let target = normalise(&entry.link_name_bytes().unwrap_or_default())?;
-            tree.hard_link(path, &target)
+        EntryKind::Device => Err(refused(path, "device outside /dev")),
+        EntryKind::Pipe | EntryKind::Other => {
+            Err(refused(path, "neither file, directory nor link"))
         }
-        EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => {
-            let attributes = attributes_of(entry)?;
-            let size = entry.size();
-            tree.file_with(path, meta, attributes, (size, entry))
-        }
-        EntryType::Char | EntryType::Block => Err(refused(path, "device outside /dev")),
-        _ => Err(refused(path, "neither file, directory nor link")),
     }
 }
 
-fn capture<R: Read>(entry: &mut Entry<'_, R>, path: &[u8]) -> Result<Vec<u8>, EnvironmentError> {
-    if entry.header().entry_type() != EntryType::Regular {
+fn capture(
+    entry: &Entry,
+    contents: &mut impl Read,
+    path: &[u8],
+) -> Result<Vec<u8>, EnvironmentError> {
+    if entry.kind != EntryKind::File {
         return Err(refused(path, "expected a regular file"));
     }
-    if entry.size() > MAX_CAPTURED_BYTES {
+    if entry.size > MAX_CAPTURED_BYTES {
         return Err(refused(path, "too large for what it is"));
     }
-    let mut contents = Vec::new();
-    entry.read_to_end(&mut contents).map_err(read_error)?;
-    Ok(contents)
+    let mut captured = Vec::new();
+    contents.read_to_end(&mut captured).map_err(read_error)?;
+    Ok(captured)
 }
 
 /// Whether an extended attribute of a file goes into environments.
@@ -379,25 +370,6 @@ pub(crate) fn keeps_attribute(name: &str) -> bool {
         None => name == pattern,
     };
     KEPT_ATTRIBUTES.into_iter().any(matches) && !name.starts_with(DROPPED_ATTRIBUTES)
-}
-
-fn attributes_of<R: Read>(
-    entry: &mut Entry<'_, R>,
-) -> Result<BTreeMap<String, Vec<u8>>, EnvironmentError> {
-    let mut kept = BTreeMap::new();
-    let Some(extensions) = entry.pax_extensions().map_err(read_error)? else {
-        return Ok(kept);
-    };
-    for extension in extensions {
-        let extension = extension.map_err(read_error)?;
-        let key = extension.key().unwrap_or_default();
-        if let Some(name) = key.strip_prefix(PAX_ATTRIBUTE_PREFIX)
-            && keeps_attribute(name)
-        {
-            kept.insert(name.to_owned(), extension.value_bytes().to_vec());
-        }
-    }
-    Ok(kept)
 }
 
 /// Strips `./` and trailing slashes; refuses what could leave the tree.
@@ -422,26 +394,6 @@ fn normalise(path: &[u8]) -> Result<Vec<u8>, EnvironmentError> {
     Ok(clean)
 }
 
-fn meta_of(header: &Header) -> Result<Meta, EnvironmentError> {
-    Ok(Meta {
-        mode: header.mode().map_err(read_error)? & 0o7777,
-        uid: header.uid().map_err(read_error)?,
-        gid: header.gid().map_err(read_error)?,
-        mtime: header.mtime().map_err(read_error)?,
-    })
-}
-
-pub(crate) fn header(kind: EntryType, meta: Meta, size: u64) -> Header {
-    let mut header = Header::new_gnu();
-    header.set_entry_type(kind);
-    header.set_mode(meta.mode);
-    header.set_uid(meta.uid);
-    header.set_gid(meta.gid);
-    header.set_mtime(meta.mtime);
-    header.set_size(size);
-    header
-}
-
 fn node(content: Content, meta: Meta) -> Node {
     Node {
         content,
@@ -450,10 +402,6 @@ fn node(content: Content, meta: Meta) -> Node {
         gid: meta.gid,
         attributes: BTreeMap::new(),
     }
-}
-
-pub(crate) fn as_path(path: &[u8]) -> &Path {
-    Path::new(OsStr::from_bytes(path))
 }
 
 fn refused(path: &[u8], reason: &'static str) -> EnvironmentError {
@@ -474,14 +422,12 @@ fn write_error(source: io::Error) -> EnvironmentError {
 struct Hashed<R> {
     inner: R,
     hash: Sha256,
-    seen: u64,
 }
 
 impl<R: Read> Read for Hashed<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.inner.read(buffer)?;
         self.hash.update(&buffer[..count]);
-        self.seen += count as u64;
         Ok(count)
     }
 }

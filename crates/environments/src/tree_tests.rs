@@ -1,5 +1,7 @@
 //! Tests of the rules for entries of a root filesystem.
 
+use tar::{Builder, EntryType};
+
 use super::*;
 
 /// One raw entry, written without the checks of the tar library.
@@ -144,4 +146,16 @@ fn attributes_survive_the_stream() {
     let mut again = TreeWriter::new(Vec::new()).unwrap();
     copy_tar(stream.as_slice(), &mut again, |_, _| Verdict::Keep).unwrap();
     assert_eq!(again.finish().unwrap().0.digest, first.digest);
+}
+
+/// A header as another library writes it.
+fn header(kind: EntryType, meta: Meta, size: u64) -> tar::Header {
+    let mut header = tar::Header::new_gnu();
+    header.set_entry_type(kind);
+    header.set_mode(meta.mode);
+    header.set_uid(meta.uid);
+    header.set_gid(meta.gid);
+    header.set_mtime(meta.mtime);
+    header.set_size(size);
+    header
 }

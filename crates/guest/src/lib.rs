@@ -27,8 +27,6 @@ mod cgroup;
 mod dispatch;
 mod files;
 mod flush;
-#[doc(hidden)]
-pub mod fuzz;
 mod lock;
 mod memory;
 mod place;

@@ -1,26 +1,16 @@
-//! Writing tar archives for a guest.
+//! Writing tar archives for a guest, in the words of a workspace.
 //!
-//! Owns the format as our guest and every other unpacker reads it: ustar, with
-//! PAX records for what does not fit (long names, times to the nanosecond,
-//! attributes, holes). Names and targets are bytes, as on the disk.
+//! Names and targets are bytes, as on the disk; the format is [`motu_archive`]'s.
 
 use std::{
     collections::BTreeMap,
     fs::File,
-    io::{self, Read, Seek as _, Write},
-    os::unix::fs::MetadataExt as _,
+    io::{self, Read, Write},
 };
 
-use rustix::{fs::SeekFrom, io::Errno};
+use motu_archive::{Header, PIPE, Type, Writer};
 
-const BLOCK: usize = 512;
-const ATTRIBUTE_PREFIX: &str = "SCHILY.xattr.";
 const NANOSECONDS: i64 = 1_000_000_000;
-/// The most written parts of one file, as in the guest.
-const MAX_PARTS: usize = 4096;
-/// Largest numbers of the octal fields.
-const MAX_ID: u32 = 0o7_777_777;
-const MAX_SIZE: u64 = 0o77_777_777_777;
 
 /// User attributes of a file.
 pub type Attributes = BTreeMap<String, Vec<u8>>;
@@ -34,14 +24,38 @@ pub struct Meta {
     pub modified_unix_ns: i64,
 }
 
+impl Meta {
+    fn header(self, kind: Type, path: &[u8]) -> Header {
+        Header {
+            path: path.to_vec(),
+            kind,
+            mode: self.mode & 0o7777,
+            uid: self.uid,
+            gid: self.gid,
+            mtime: self.modified_unix_ns.div_euclid(NANOSECONDS),
+            nanos: self.modified_unix_ns.rem_euclid(NANOSECONDS) as u32,
+            ..Header::default()
+        }
+    }
+
+    fn with(self, kind: Type, path: &[u8], attributes: &Attributes) -> Header {
+        let own = |(name, value): (&String, &Vec<u8>)| (name.clone().into_bytes(), value.clone());
+        Header {
+            attributes: attributes.iter().map(own).collect(),
+            ..self.header(kind, path)
+        }
+    }
+}
+
 /// A tar archive being written.
 #[derive(Debug)]
 pub struct TarWriter<W> {
-    out: W,
+    out: Writer<W>,
 }
 
 impl<W: Write> TarWriter<W> {
     pub fn new(out: W) -> Self {
+        let out = Writer::new(out);
         Self { out }
     }
 
@@ -52,20 +66,21 @@ impl<W: Write> TarWriter<W> {
         attributes: &Attributes,
     ) -> io::Result<()> {
         let path = [path, b"/"].concat();
-        self.header(b'5', &path, b"", meta, (0, attributes))
+        self.out
+            .entry(&meta.with(Type::Directory, &path, attributes))
     }
 
     pub fn symlink(&mut self, path: &[u8], meta: Meta, target: &[u8]) -> io::Result<()> {
-        self.header(b'2', path, target, meta, (0, &Attributes::new()))
+        self.link(meta.header(Type::Symlink, path), target)
     }
 
     /// A second name for a file written before.
     pub fn hard_link(&mut self, path: &[u8], meta: Meta, target: &[u8]) -> io::Result<()> {
-        self.header(b'1', path, target, meta, (0, &Attributes::new()))
+        self.link(meta.header(Type::HardLink, path), target)
     }
 
     pub fn pipe(&mut self, path: &[u8], meta: Meta) -> io::Result<()> {
-        self.header(b'6', path, b"", meta, (0, &Attributes::new()))
+        self.out.entry(&meta.header(Type::Other(PIPE), path))
     }
 
     /// A file of exactly `size` bytes; a reader that has fewer is an error.
@@ -77,11 +92,11 @@ impl<W: Write> TarWriter<W> {
         size: u64,
         contents: &mut impl Read,
     ) -> io::Result<()> {
-        self.header(b'0', path, b"", meta, (size, attributes))?;
-        if io::copy(&mut contents.take(size), &mut self.out)? != size {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        self.pad(size)
+        let header = Header {
+            size,
+            ..meta.with(Type::File, path, attributes)
+        };
+        self.out.file(&header, contents)
     }
 
     /// A file of the host as it is: holes are left out.
@@ -92,180 +107,21 @@ impl<W: Write> TarWriter<W> {
         attributes: &Attributes,
         file: &File,
     ) -> io::Result<()> {
-        let found = file.metadata()?;
-        let size = found.len();
-        let parts = match found.blocks().saturating_mul(512) < size {
-            true => written_parts(file, size)?,
-            false => None,
-        };
-        let mut file = file;
-        let Some(parts) = parts else {
-            return self.file(path, meta, attributes, size, &mut file);
-        };
-        let map = map_of(&parts);
-        let stored: u64 = parts.iter().map(|(_, length)| length).sum();
-        let stored = stored + map.len() as u64;
-        let mut records = records(path, b"", meta, stored, attributes);
-        for (key, value) in [("major", b"1"), ("minor", b"0")] {
-            record(&mut records, &format!("GNU.sparse.{key}"), value);
-        }
-        record(&mut records, "GNU.sparse.name", path);
-        record(
-            &mut records,
-            "GNU.sparse.realsize",
-            size.to_string().as_bytes(),
-        );
-        self.extended(&records, meta)?;
-        self.out.write_all(&block(b'0', path, b"", meta, stored))?;
-        self.out.write_all(&map)?;
-        for (start, length) in parts {
-            file.seek(io::SeekFrom::Start(start))?;
-            if io::copy(&mut file.take(length), &mut self.out)? != length {
-                return Err(io::ErrorKind::UnexpectedEof.into());
-            }
-        }
-        self.pad(stored)
+        self.out
+            .disk_file(meta.with(Type::File, path, attributes), file)
     }
 
     /// Writes the end mark. An archive without it was cut off.
-    pub fn finish(mut self) -> io::Result<W> {
-        self.out.write_all(&[0; 2 * BLOCK])?;
-        self.out.flush()?;
-        Ok(self.out)
+    pub fn finish(self) -> io::Result<W> {
+        self.out.finish()
     }
 
-    fn header(
-        &mut self,
-        kind: u8,
-        path: &[u8],
-        link: &[u8],
-        meta: Meta,
-        (size, attributes): (u64, &Attributes),
-    ) -> io::Result<()> {
-        let records = records(path, link, meta, size, attributes);
-        if !records.is_empty() {
-            self.extended(&records, meta)?;
-        }
-        self.out.write_all(&block(kind, path, link, meta, size))
+    fn link(&mut self, header: Header, target: &[u8]) -> io::Result<()> {
+        self.out.entry(&Header {
+            link: target.to_vec(),
+            ..header
+        })
     }
-
-    fn extended(&mut self, records: &[u8], meta: Meta) -> io::Result<()> {
-        let block = block(b'x', b"PaxHeader", b"", meta, records.len() as u64);
-        self.out.write_all(&block)?;
-        self.out.write_all(records)?;
-        self.pad(records.len() as u64)
-    }
-
-    fn pad(&mut self, size: u64) -> io::Result<()> {
-        let padding = (size.wrapping_neg() % BLOCK as u64) as usize;
-        self.out.write_all(&[0; BLOCK][..padding])
-    }
-}
-
-/// The written parts of a file, each where and how long; `None` when that is all of it.
-fn written_parts(file: &File, size: u64) -> io::Result<Option<Vec<(u64, u64)>>> {
-    let mut parts = Vec::new();
-    let mut at = 0;
-    while at < size {
-        let start = match rustix::fs::seek(file, SeekFrom::Data(at)) {
-            Ok(start) => start.min(size),
-            Err(Errno::NXIO) => break,
-            // A file system that knows of no holes.
-            Err(Errno::INVAL | Errno::OPNOTSUPP) => return Ok(None),
-            Err(errno) => return Err(errno.into()),
-        };
-        // Beyond the most parts the rest is one, holes included.
-        at = match rustix::fs::seek(file, SeekFrom::Hole(start)) {
-            Ok(end) if parts.len() + 1 < MAX_PARTS && end > start => end.min(size),
-            _ => size,
-        };
-        if at > start {
-            parts.push((start, at - start));
-        }
-    }
-    rustix::fs::seek(file, SeekFrom::Start(0))?;
-    Ok((parts != [(0, size)]).then_some(parts))
-}
-
-/// The map of a file's parts, as GNU tar's format 1.0 begins a body.
-fn map_of(parts: &[(u64, u64)]) -> Vec<u8> {
-    let mut map = format!("{}\n", parts.len());
-    for (start, length) in parts {
-        map.push_str(&format!("{start}\n{length}\n"));
-    }
-    let mut map = map.into_bytes();
-    map.resize(map.len().next_multiple_of(BLOCK), 0);
-    map
-}
-
-/// What the header has no room for.
-fn records(path: &[u8], link: &[u8], meta: Meta, size: u64, attributes: &Attributes) -> Vec<u8> {
-    let mut out = Vec::new();
-    if path.len() > 100 {
-        record(&mut out, "path", path);
-    }
-    if link.len() > 100 {
-        record(&mut out, "linkpath", link);
-    }
-    let seconds = meta.modified_unix_ns.div_euclid(NANOSECONDS);
-    let nanoseconds = meta.modified_unix_ns.rem_euclid(NANOSECONDS);
-    if nanoseconds != 0 || seconds < 0 {
-        // A negative time counts from its number towards zero.
-        let text = match meta.modified_unix_ns {
-            time @ 0.. => format!("{}.{:09}", time / NANOSECONDS, time % NANOSECONDS),
-            time => {
-                let time = time.unsigned_abs();
-                let unit = NANOSECONDS.unsigned_abs();
-                format!("-{}.{:09}", time / unit, time % unit)
-            }
-        };
-        record(&mut out, "mtime", text.as_bytes());
-    }
-    if size > MAX_SIZE {
-        record(&mut out, "size", size.to_string().as_bytes());
-    }
-    for (key, id) in [("uid", meta.uid), ("gid", meta.gid)] {
-        if id > MAX_ID {
-            record(&mut out, key, id.to_string().as_bytes());
-        }
-    }
-    for (name, value) in attributes {
-        // As GNU tar does: a key ends at the first of them.
-        let name = name.replace('%', "%25").replace('=', "%3D");
-        record(&mut out, &format!("{ATTRIBUTE_PREFIX}{name}"), value);
-    }
-    out
-}
-
-/// One record; its length counts its own digits.
-fn record(out: &mut Vec<u8>, key: &str, value: &[u8]) {
-    let bare = key.len() + value.len() + 3;
-    let mut length = bare;
-    while length != bare + length.to_string().len() {
-        length = bare + length.to_string().len();
-    }
-    out.extend(format!("{length} {key}=").as_bytes());
-    out.extend(value);
-    out.push(b'\n');
-}
-
-fn block(kind: u8, path: &[u8], link: &[u8], meta: Meta, size: u64) -> [u8; BLOCK] {
-    let mut block = [0; BLOCK];
-    let mut put = |at: usize, text: &[u8]| block[at..at + text.len()].copy_from_slice(text);
-    put(0, &path[..path.len().min(100)]);
-    put(100, format!("{:07o}", meta.mode & 0o7777).as_bytes());
-    put(108, format!("{:07o}", meta.uid.min(MAX_ID)).as_bytes());
-    put(116, format!("{:07o}", meta.gid.min(MAX_ID)).as_bytes());
-    put(124, format!("{:011o}", size.min(MAX_SIZE)).as_bytes());
-    let seconds = meta.modified_unix_ns.div_euclid(NANOSECONDS).max(0);
-    put(136, format!("{seconds:011o}").as_bytes());
-    put(148, b"        ");
-    put(156, &[kind]);
-    put(157, &link[..link.len().min(100)]);
-    put(257, b"ustar\x0000");
-    let sum: u32 = block.iter().map(|byte| u32::from(*byte)).sum();
-    block[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
-    block
 }
 
 #[cfg(test)]

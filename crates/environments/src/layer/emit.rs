@@ -40,7 +40,8 @@ pub(crate) fn emit<W: Write>(
             What::Directory => tree.directory(path, spot.meta)?,
             What::Symlink(target) => tree.symlink(path, spot.meta, target)?,
             What::Own(text) => {
-                tree.file_from(path, spot.meta, text.len() as u64, text.as_bytes())?;
+                let contents = (text.len() as u64, text.as_bytes());
+                tree.file_with(path, spot.meta, Default::default(), contents)?;
             }
             What::File(_) | What::Base => {}
         }

@@ -16,10 +16,8 @@ pub(crate) mod archive;
 pub(crate) mod decompress;
 pub(crate) mod emit;
 pub(crate) mod entry;
-mod header;
 pub(crate) mod index;
 pub(crate) mod merge;
-mod sparse;
 pub(crate) mod write;
 
 use std::collections::BTreeMap;

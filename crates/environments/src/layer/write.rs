@@ -7,14 +7,14 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use motu_archive::{Type, Writer};
 use sha2::{Digest as _, Sha256};
-use tar::{Builder, EntryType};
 
 use super::entry::{join, split};
 use crate::{
     digest::hex,
     error::{EnvironmentError, IoContext as _},
-    tree::{MAX_ROOT_BYTES, MAX_ROOT_ENTRIES, Meta, PAX_ATTRIBUTE_PREFIX, as_path, header},
+    tree::{MAX_ROOT_BYTES, MAX_ROOT_ENTRIES, Meta},
 };
 
 /// Extended attributes of a file.
@@ -22,7 +22,7 @@ pub type FileAttributes = BTreeMap<String, Vec<u8>>;
 
 /// A layer that is being written. Paths are relative and plain; whoever reads it checks them.
 pub struct LayerWriter {
-    out: Builder<BufWriter<Hashed<File>>>,
+    out: Writer<BufWriter<Hashed<File>>>,
     path: PathBuf,
     bytes: u64,
     entries: u64,
@@ -43,7 +43,7 @@ impl LayerWriter {
             bytes: 0,
         };
         Ok(Self {
-            out: Builder::new(BufWriter::with_capacity(256 << 10, hashed)),
+            out: Writer::new(BufWriter::with_capacity(256 << 10, hashed)),
             path: path.to_owned(),
             bytes: 0,
             entries: 0,
@@ -57,10 +57,7 @@ impl LayerWriter {
 
     pub fn directory(&mut self, path: &[u8], meta: Meta) -> Result<(), EnvironmentError> {
         self.count(0)?;
-        let mut header = header(EntryType::Directory, meta, 0);
-        let added = self
-            .out
-            .append_data(&mut header, as_path(path), io::empty());
+        let added = self.out.entry(&meta.header(Type::Directory, path));
         added.at("writing", &self.path)
     }
 
@@ -75,10 +72,7 @@ impl LayerWriter {
             mode: 0o777,
             ..meta
         };
-        let mut header = header(EntryType::Symlink, meta, 0);
-        let added = self
-            .out
-            .append_link(&mut header, as_path(path), as_path(target));
+        let added = self.out.entry(&meta.link(Type::Symlink, path, target));
         added.at("writing", &self.path)
     }
 
@@ -90,10 +84,7 @@ impl LayerWriter {
         target: &[u8],
     ) -> Result<(), EnvironmentError> {
         self.count(0)?;
-        let mut header = header(EntryType::Link, meta, 0);
-        let added = self
-            .out
-            .append_link(&mut header, as_path(path), as_path(target));
+        let added = self.out.entry(&meta.link(Type::HardLink, path, target));
         added.at("writing", &self.path)
     }
 
@@ -106,30 +97,15 @@ impl LayerWriter {
         (size, contents): (u64, &mut dyn Read),
     ) -> Result<(), EnvironmentError> {
         self.count(size)?;
-        if !attributes.is_empty() {
-            let keys: Vec<String> = attributes
-                .keys()
-                .map(|key| format!("{PAX_ATTRIBUTE_PREFIX}{key}"))
-                .collect();
-            let pairs = keys.iter().map(String::as_str);
-            self.out
-                .append_pax_extensions(pairs.zip(attributes.values().map(Vec::as_slice)))
-                .at("writing", &self.path)?;
-        }
-        let mut header = header(EntryType::Regular, meta, size);
-        let mut exact = Exact {
-            inner: contents.take(size),
-            left: size,
-        };
-        let added = self.out.append_data(&mut header, as_path(path), &mut exact);
-        added.at("writing", &self.path)?;
-        match exact.left {
-            0 => Ok(()),
-            _ => Err(EnvironmentError::io(
-                "reading a file that becomes shorter",
-                io::ErrorKind::UnexpectedEof.into(),
-            )),
-        }
+        let written = self
+            .out
+            .file(&meta.file(path, size, attributes), &mut { contents });
+        written.map_err(|error| match error.kind() {
+            io::ErrorKind::UnexpectedEof => {
+                EnvironmentError::io("reading a file that becomes shorter", error)
+            }
+            _ => EnvironmentError::io(format!("writing {}", self.path.display()), error),
+        })
     }
 
     /// Removes what is below this path.
@@ -137,10 +113,7 @@ impl LayerWriter {
         let (parent, name) = split(path);
         let mark = join(parent, &[b".wh.", name].concat());
         self.count(0)?;
-        let mut header = header(EntryType::Regular, Meta::root(0o600), 0);
-        let added = self
-            .out
-            .append_data(&mut header, as_path(&mark), io::empty());
+        let added = self.out.entry(&Meta::root(0o600).header(Type::File, &mark));
         added.at("writing", &self.path)
     }
 
@@ -161,7 +134,7 @@ impl LayerWriter {
     /// The digest of the layer, and its size.
     pub(crate) fn finish(self) -> Result<(String, u64), EnvironmentError> {
         let path = self.path;
-        let out = self.out.into_inner().at("writing", &path)?;
+        let out = self.out.finish().at("writing", &path)?;
         let hashed = out.into_inner().map_err(io::IntoInnerError::into_error);
         let hashed = hashed.at("writing", &path)?;
         let digest = format!("sha256:{}", hex(&hashed.hash.finalize()));
@@ -185,19 +158,5 @@ impl<W: Write> Write for Hashed<W> {
 
     fn flush(&mut self) -> io::Result<()> {
         self.inner.flush()
-    }
-}
-
-/// Counts what is still to come.
-struct Exact<R> {
-    inner: R,
-    left: u64,
-}
-
-impl<R: Read> Read for Exact<R> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let count = self.inner.read(buffer)?;
-        self.left -= count as u64;
-        Ok(count)
     }
 }

@@ -3,7 +3,7 @@
 //! Those of users are a file's own. Capabilities say who may do what, like set-user-id bits:
 //! they stay with trees that come back to where they were, and are never received.
 
-use super::tar::Attributes;
+use motu_archive::Attributes;
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 use std::os::fd::AsFd;

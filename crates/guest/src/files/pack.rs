@@ -6,10 +6,9 @@
 //! up with zeros, one that grows is cut: its header has been sent already.
 
 use super::attributes::{MAX_ATTRIBUTES, Which, read_bounded};
-use super::sparse::{self, Part};
-use super::tar::{BLOCK, Header, Type, padding};
 use crate::answer::{Failed, Quoted};
 use crate::place::{Place, Root};
+use motu_archive::{BLOCK, Header, Part, Type, holes, padding, sparse};
 use motu_link::message::Failure;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
@@ -209,7 +208,7 @@ impl Packer {
         }
         let size = u64::try_from(stat.st_size).unwrap_or(0);
         let holes = match (stat.st_blocks as u64).saturating_mul(512) < size {
-            true => sparse::parts(&file, size)?,
+            true => holes::parts(&file, size)?,
             false => None,
         };
         let mut header = Header {

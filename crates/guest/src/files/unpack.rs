@@ -17,12 +17,12 @@ mod sink;
 
 use super::attributes::Which;
 use super::entry::Owner;
-use super::tar::{BLOCK, Header, Type, padding};
 use super::write::Temporary;
 use crate::answer::Failed;
 use crate::flush::Flush;
 use crate::place::fresh_name_after;
 pub use limits::Limits;
+use motu_archive::{BLOCK, Header, PIPE, Records, Type, padding};
 use motu_link::message::{Failure, RESTORING, TreeDone};
 use names::{clean, failed, make_file, make_way, refused, set_mode};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
@@ -241,8 +241,8 @@ impl Unpacker {
             header.link = link;
         }
         if let Some(records) = self.pax.take() {
-            header
-                .extend(&records)
+            Records::parse(&records)
+                .and_then(|records| header.extend(records))
                 .map_err(|error| Failed::invalid(error.to_string()))?;
         }
         // Only files have bodies, whatever the header says.
@@ -290,7 +290,7 @@ impl Unpacker {
                 let made = self.make_file(&parent, &name);
                 made.map(|(fd, staged)| Sink::file(fd, header, staged))
             }
-            Type::Other(exact::PIPE) if self.exact => self
+            Type::Other(PIPE) if self.exact => self
                 .put(&parent, &name, |at| exact::make_pipe(&parent, at, &header))
                 .map(|()| Sink::Nothing),
             Type::Directory => self

@@ -9,10 +9,9 @@ use super::{MAX_LIST, Workspace, parse_all, parse_list, too_long, workspace};
 use crate::answer::{Failed, Quoted, note};
 use crate::blocking;
 use crate::files::attributes::{MAX_ATTRIBUTES, Which, read_bounded};
-use crate::files::sparse::{self, Part};
-use crate::files::tar::{Attributes, BLOCK, Header, Type, padding};
 use crate::state::Guest;
 use bytes::Bytes;
+use motu_archive::{Attributes, BLOCK, Header, PIPE, Part, Type, holes, padding, sparse};
 use motu_link::Event;
 use motu_link::frame::CHANNEL_IN;
 use motu_link::message::{Failure, Pick, Picked, Said};
@@ -31,8 +30,6 @@ const SETTLE_BYTES: u64 = 1024 * 1024;
 const SETTLE_TRIES: usize = 5;
 /// Paths named in the note at the end.
 const MAX_NAMED: usize = 1000;
-/// The type of a named pipe in an archive.
-const PIPE: u8 = b'6';
 
 pub async fn pick(
     guest: &Arc<Guest>,
@@ -227,7 +224,7 @@ impl Picker {
         let attributes = read_bounded(&file, Which::All)?;
         let size = size(&stat);
         if (stat.st_blocks as u64).saturating_mul(512) < size
-            && let Some(parts) = sparse::parts(&file, size)?
+            && let Some(parts) = holes::parts(&file, size)?
         {
             self.begin_sparse(path, file, stat, attributes, parts);
             return Ok(());

@@ -2,13 +2,10 @@
 
 use super::make_way;
 use crate::files::attributes::{self, Which};
-use crate::files::tar::Header;
+use motu_archive::Header;
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, Uid};
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
-
-/// The type of a named pipe.
-pub const PIPE: u8 = b'6';
 
 /// Only the time of modification is kept.
 fn times(seconds: i64, nanos: u32) -> Timestamps {

@@ -3,8 +3,8 @@
 use super::names::failed;
 use crate::answer::Failed;
 use crate::files::sparse::SparseSink;
-use crate::files::tar::{Header, Type};
 use crate::files::write::Temporary;
+use motu_archive::{Header, Type};
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 
