@@ -14,6 +14,8 @@ mod manners;
 mod output;
 #[path = "programs/pressure.rs"]
 mod pressure;
+#[path = "programs/previews.rs"]
+mod previews;
 #[path = "programs/prompts.rs"]
 mod prompts;
 #[path = "programs/repls.rs"]

@@ -21,6 +21,7 @@ pub mod document;
 mod events;
 mod extract;
 mod fault;
+mod preview;
 mod router;
 mod stream;
 mod websocket;

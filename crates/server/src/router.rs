@@ -3,6 +3,7 @@
 use crate::app::App;
 use crate::corridor;
 use crate::fault::Fault;
+use crate::preview;
 use axum::Router;
 use axum::extract::Request;
 use axum::middleware::{Next, from_fn};
@@ -18,6 +19,7 @@ use std::panic::AssertUnwindSafe;
 /// Everything, ready to serve.
 pub fn router(app: App) -> Router {
     corridor::routes()
+        .merge(preview::routes())
         .route("/v1/openapi.json", get(openapi))
         .fallback(async || Fault::from(Error::not_found("there is no such address")))
         .method_not_allowed_fallback(async || {

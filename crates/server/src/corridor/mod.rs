@@ -21,11 +21,13 @@ use axum::extract::{RawPathParams, Request, State};
 use axum::handler::Handler;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, on};
+use futures_util::future::BoxFuture;
 use motu_core::exec::ExecSession;
 use motu_core::files::{ByteStream, FileEntry, ReadFile};
 use motu_core::report::ProgressSink;
 use motu_core::runtime::Connection;
 use motu_core::verb::{self, Ask, Changes, Info, Method, Value, Verb, Visit};
+use std::sync::Arc;
 
 /// What a handler gives.
 type Answer<T> = Result<T, Fault>;
@@ -54,15 +56,41 @@ impl Routes {
         self.router = router.route(path, on(method, handler));
     }
 
-    fn verb<H, T>(&mut self, info: &Info, handler: H)
+    fn verb<F, R>(&mut self, info: &Info, handler: F)
     where
-        H: Handler<T, App>,
-        T: 'static,
+        F: Fn(State<App>, Introduced, RawPathParams, Request) -> R + Send + Sync + 'static,
+        R: Future<Output: IntoResponse> + Send + 'static,
     {
         if !by_hand::serves(info) {
-            self.add(filter(info.method), info.path, handler);
+            self.handle(filter(info.method), info.path, boxed(handler));
         }
     }
+
+    fn handle(&mut self, method: MethodFilter, path: &str, handling: Handling) {
+        let handler = move |app: State<App>, caller: Introduced, parts: RawPathParams, ask| {
+            handling(app, caller, parts, ask)
+        };
+        self.add(method, path, handler);
+    }
+}
+
+/// A handler whose type does not tell its verb: what the router makes of a handler is then
+/// compiled once, and not for each of some hundred and fifty.
+type Handling = Arc<
+    dyn Fn(State<App>, Introduced, RawPathParams, Request) -> BoxFuture<'static, Response>
+        + Send
+        + Sync,
+>;
+
+fn boxed<F, R>(handler: F) -> Handling
+where
+    F: Fn(State<App>, Introduced, RawPathParams, Request) -> R + Send + Sync + 'static,
+    R: Future<Output: IntoResponse> + Send + 'static,
+{
+    Arc::new(move |app, caller, parts, request| {
+        let answer = handler(app, caller, parts, request);
+        Box::pin(async move { answer.await.into_response() })
+    })
 }
 
 fn filter(method: Method) -> MethodFilter {
@@ -92,7 +120,7 @@ impl Visit for Routes {
 
     fn attach<V: Verb<Extra = (), Answer = ExecSession>>(&mut self) {
         self.verb(&V::INFO, attach::<V>);
-        self.add(MethodFilter::GET, V::INFO.path, follow::<V>);
+        self.handle(MethodFilter::GET, V::INFO.path, boxed(follow::<V>));
         let path = format!("{}/ws", V::INFO.path);
         self.add(MethodFilter::GET, &path, attach_ws::<V>);
     }

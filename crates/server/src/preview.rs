@@ -1,0 +1,269 @@
+//! What listens inside a sandbox, seen through the API: requests below
+//! `/v1/sandboxes/{id}/ports/{port}/` go to that port, as HTTP/1.1.
+//!
+//! ```text
+//!   request ──► headers that are this hop's, and our key, taken out ──► gate: dial ──► the port
+//!   answer  ◄── headers that are this hop's, and our own names, taken out ◄──────────┘
+//! ```
+//!
+//! A request that upgrades (a WebSocket) is joined with the port from then on. The other side is
+//! hostile: it decides what is in the answer, and nothing else.
+
+use crate::app::App;
+use crate::extract::Introduced;
+use crate::fault::Fault;
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{RawPathParams, Request, State};
+use axum::response::Response;
+use axum::routing::any;
+use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
+use hyper::client::conn::http1;
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+use motu_core::hint::verb;
+use motu_core::verb::{Dial, Verb as _};
+use motu_core::{Error, hint};
+
+/// Headers that are about one connection, not about the message.
+const OF_ONE_HOP: [HeaderName; 8] = [
+    header::CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+    header::PROXY_AUTHENTICATE,
+    header::TE,
+    header::TRAILER,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+];
+/// How a key of ours begins in `Authorization`. It never reaches a sandbox.
+const OUR_KEY: &str = "Bearer motu_";
+/// Headers of ours begin so; an answer from a sandbox has none.
+const OUR_NAMES: &str = "motu-";
+const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+const FORWARDED_PREFIX: HeaderName = HeaderName::from_static("x-forwarded-prefix");
+
+pub fn routes() -> Router<App> {
+    Router::new()
+        .route("/v1/sandboxes/{id}/ports/{port}/", any(preview))
+        .route("/v1/sandboxes/{id}/ports/{port}/{*path}", any(preview))
+}
+
+async fn preview(
+    State(app): State<App>,
+    Introduced(caller): Introduced,
+    parts: RawPathParams,
+    request: Request,
+) -> Result<Response, Fault> {
+    let named: Vec<&str> = parts.iter().map(|(_, value)| value).collect();
+    let named = named.get(..2).unwrap_or_default();
+    let dial = Dial::read(named, Default::default())?;
+    let [id, port] = named else {
+        return Err(Error::internal("an address without a port").into());
+    };
+    let prefix = format!("/v1/sandboxes/{id}/ports/{port}");
+    let connection = app.gate.call(&caller, dial, ()).await?;
+    let inside = TokioIo::new(tokio::io::join(connection.read, connection.write));
+    let (mut sender, served) = http1::handshake(inside)
+        .await
+        .map_err(|error| unanswered(port, &error))?;
+    let guard = app.activity.enter();
+    tokio::spawn(async move {
+        let _guard = guard;
+        // Its end is also that of the request or the answer, which say why.
+        let _ = served.with_upgrades().await;
+    });
+    let (request, outside) = inward(request, &prefix, port)?;
+    let mut answer = sender
+        .send_request(request)
+        .await
+        .map_err(|error| unanswered(port, &error))?;
+    if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
+        let inside = hyper::upgrade::on(&mut answer);
+        join(&app, outside, inside);
+    }
+    Ok(outward(answer.map(Body::new), &prefix, port))
+}
+
+fn unanswered(port: &str, error: &hyper::Error) -> Fault {
+    let error = Error::transport(format!("port {port} did not answer in HTTP: {error}"))
+        .hint(hint![verb("list_ports"), " shows what listens"]);
+    error.into()
+}
+
+/// The request as the program inside gets it, and the caller's right to take the connection over.
+fn inward(
+    request: Request,
+    prefix: &str,
+    port: &str,
+) -> Result<(http::Request<Body>, Option<OnUpgrade>), Error> {
+    let (mut parts, body) = request.into_parts();
+    let upgrade = parts.extensions.remove::<OnUpgrade>();
+    let protocol = parts.headers.get(header::UPGRADE).cloned();
+    let whole = parts.uri.path_and_query().map_or("/", PathAndQuery::as_str);
+    let path = whole.strip_prefix(prefix).unwrap_or(whole);
+    let path: Uri = path
+        .parse()
+        .map_err(|error| Error::invalid(format!("the address cannot be passed on: {error}")))?;
+    let mut headers = parts.headers;
+    strip_hop(&mut headers);
+    let ours = |value: &HeaderValue| value.as_bytes().starts_with(OUR_KEY.as_bytes());
+    if headers.get(header::AUTHORIZATION).is_some_and(ours) {
+        headers.remove(header::AUTHORIZATION);
+    }
+    if let Some(host) = headers.remove(header::HOST) {
+        headers.insert(FORWARDED_HOST, host);
+    }
+    // Servers for developers take requests for themselves only.
+    let host = format!("localhost:{port}");
+    for (name, value) in [(header::HOST, &host[..]), (FORWARDED_PREFIX, prefix)] {
+        if let Ok(value) = HeaderValue::from_str(value) {
+            headers.insert(name, value);
+        }
+    }
+    if let (Some(protocol), Some(_)) = (&protocol, &upgrade) {
+        headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
+        headers.insert(header::UPGRADE, protocol.clone());
+    }
+    let mut request = http::Request::new(body);
+    *request.method_mut() = parts.method;
+    *request.uri_mut() = path;
+    *request.headers_mut() = headers;
+    Ok((request, upgrade))
+}
+
+/// The answer as the caller gets it.
+fn outward(mut answer: Response, prefix: &str, port: &str) -> Response {
+    let switches = answer.status() == StatusCode::SWITCHING_PROTOCOLS;
+    let protocol = answer.headers().get(header::UPGRADE).cloned();
+    let headers = answer.headers_mut();
+    strip_hop(headers);
+    let ours = headers
+        .keys()
+        .filter(|name| name.as_str().starts_with(OUR_NAMES));
+    let ours: Vec<HeaderName> = ours.cloned().collect();
+    for name in ours {
+        headers.remove(name);
+    }
+    if let Some(protocol) = protocol.filter(|_| switches) {
+        headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
+        headers.insert(header::UPGRADE, protocol);
+    }
+    let location = headers.get(header::LOCATION);
+    let location = location.and_then(|value| moved(value.to_str().ok()?, prefix, port));
+    if let Some(location) = location.and_then(|text| HeaderValue::try_from(text).ok()) {
+        headers.insert(header::LOCATION, location);
+    }
+    answer
+}
+
+/// Where an answer sends the caller on to, if that is below the same port.
+fn moved(location: &str, prefix: &str, port: &str) -> Option<String> {
+    let itself = format!("http://localhost:{port}");
+    let path = location.strip_prefix(&itself).unwrap_or(location);
+    let path = if path.is_empty() { "/" } else { path };
+    (path.starts_with('/') && !path.starts_with("//")).then(|| format!("{prefix}{path}"))
+}
+
+/// Takes out what is about one connection, also what `Connection` says is.
+fn strip_hop(headers: &mut HeaderMap) {
+    let listed = headers.get_all(header::CONNECTION).iter();
+    let listed = listed.filter_map(|value| value.to_str().ok());
+    let listed = listed.flat_map(|value| value.split(','));
+    let listed = listed.filter_map(|name| HeaderName::try_from(name.trim()).ok());
+    let listed: Vec<HeaderName> = listed.collect();
+    for name in listed.iter().chain(&OF_ONE_HOP) {
+        headers.remove(name);
+    }
+}
+
+/// Joins the caller's connection with the one inside, until both have ended.
+fn join(app: &App, outside: Option<OnUpgrade>, inside: OnUpgrade) {
+    let guard = app.activity.enter();
+    tokio::spawn(async move {
+        let _guard = guard;
+        let Some(outside) = outside else { return };
+        let (Ok(outside), Ok(inside)) = tokio::join!(outside, inside) else {
+            return;
+        };
+        let (mut outside, mut inside) = (TokioIo::new(outside), TokioIo::new(inside));
+        let _ = tokio::io::copy_bidirectional(&mut outside, &mut inside).await;
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PREFIX: &str = "/v1/sandboxes/sb/ports/8000";
+
+    fn asked(headers: &[(&str, &str)]) -> http::Request<Body> {
+        let address = format!("{PREFIX}/a%20b/?c=d%2F");
+        let mut request = http::Request::builder().uri(address);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let request = request.body(Body::empty()).unwrap();
+        inward(request, PREFIX, "8000").unwrap().0
+    }
+
+    #[test]
+    fn the_address_is_passed_on_as_it_was_written() {
+        let request = asked(&[("host", "motu.example")]);
+        assert_eq!(request.uri(), "/a%20b/?c=d%2F");
+        assert_eq!(request.headers()["host"], "localhost:8000");
+        assert_eq!(request.headers()["x-forwarded-host"], "motu.example");
+        assert_eq!(request.headers()["x-forwarded-prefix"], PREFIX);
+    }
+
+    #[test]
+    fn our_key_stays_outside_and_others_go_in() {
+        let request = asked(&[("authorization", "Bearer motu_k1_abc")]);
+        assert!(!request.headers().contains_key("authorization"));
+        let request = asked(&[("authorization", "Basic dTpw")]);
+        assert_eq!(request.headers()["authorization"], "Basic dTpw");
+    }
+
+    #[test]
+    fn headers_of_one_hop_end_there() {
+        let listed = [
+            ("connection", "close, X-Mine"),
+            ("x-mine", "1"),
+            ("te", "trailers"),
+            ("upgrade", "websocket"),
+            ("x-other", "2"),
+        ];
+        let request = asked(&listed);
+        let mut left: Vec<&str> = request.headers().keys().map(HeaderName::as_str).collect();
+        left.sort_unstable();
+        assert_eq!(left, ["host", "x-forwarded-prefix", "x-other"]);
+    }
+
+    #[test]
+    fn an_answer_has_no_headers_of_ours_and_stays_below_its_port() {
+        let answer = http::Response::builder()
+            .status(302)
+            .header("motu-audit-id", "forged")
+            .header("location", "/next?x")
+            .header("connection", "close")
+            .body(Body::empty())
+            .unwrap();
+        let answer = outward(answer, PREFIX, "8000");
+        let names: Vec<&str> = answer.headers().keys().map(HeaderName::as_str).collect();
+        assert_eq!(names, ["location"]);
+        assert_eq!(answer.headers()["location"], format!("{PREFIX}/next?x"));
+    }
+
+    #[test]
+    fn only_addresses_of_the_port_itself_are_moved() {
+        let to = |location| moved(location, PREFIX, "8000");
+        assert_eq!(to("/a"), Some(format!("{PREFIX}/a")));
+        assert_eq!(to("http://localhost:8000"), Some(format!("{PREFIX}/")));
+        assert_eq!(to("http://localhost:8000/x"), Some(format!("{PREFIX}/x")));
+        assert_eq!(to("//elsewhere/a"), None);
+        assert_eq!(to("https://elsewhere/a"), None);
+        assert_eq!(to("relative"), None);
+        assert_eq!(to("http://localhost:80001/x"), None);
+    }
+}
