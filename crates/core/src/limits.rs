@@ -138,6 +138,8 @@ limits! {
     SERVICE_TAIL_LINES = "service_tail_lines", default 200, 1 => 100_000, "lines", "lines of a service's log in one answer";
     SHELLS = "shells", default 16, 1 => 16, "shells", "open shells of a workspace";
     SHELL_CHARS = "shell_chars", default 65_536, 1 => 1_048_576, "characters", "output in one read of a shell";
+    SHELL_COLS = "shell_cols", default 120, 2 => 1000, "columns", "the width of a shell of a workspace";
+    SHELL_ROWS = "shell_rows", default 30, 1 => 500, "rows", "the height of a shell of a workspace";
     SHELL_IDLE_MS = "shell_idle_ms", default 300, 0 => 60_000, "ms", "the silence after which a read of a shell answers";
     HISTORY_COMMANDS = "history_commands", default 1000, 1 => 1000, "commands", "commands of a workspace that are remembered";
     HISTORY_OUTPUT_BYTES = "history_output_bytes", default 65_536, 1 => 65_536, "bytes", "output per channel remembered of a command";

@@ -7,7 +7,7 @@ use crate::machines::emulates;
 use crate::support::{ENVIRONMENT, World, eventually, refused, small};
 use crate::workspaces::{asked, create, sh};
 use motu_api::Client;
-use motu_core::sandbox::{CreateSandbox, Fork, Sandbox, State};
+use motu_core::sandbox::{CreateSandbox, Fork, OnIdle, Sandbox, State};
 use motu_core::workspace::ResetTo;
 use motu_core::{Accel, ErrorKind, Result, SandboxId, Service, Size, Workspaces};
 
@@ -209,6 +209,32 @@ async fn a_paused_machine_whose_stop_was_begun_is_stopped() {
     .await;
     world.client().start_sandbox(&id).await.unwrap();
     world.assert_works(&id).await;
+}
+
+#[tokio::test]
+async fn a_pause_by_inactivity_that_was_begun_is_undone_and_comes_again() {
+    let Some(mut world) = World::new() else {
+        return;
+    };
+    let asked = CreateSandbox {
+        idle_seconds: Some(1),
+        on_idle: OnIdle::Pause,
+        ..small()
+    };
+    let id = world.create_with(asked).await.sandbox_id;
+    world.sh(&id, "sleep 3600 & echo $! > /tmp/pid").await;
+    let paused = async |client: Client, id: SandboxId| {
+        eventually("it is paused", async || {
+            let state = client.get_sandbox(&id).await.map(|found| found.state);
+            (state == Ok(State::Paused), state)
+        })
+        .await;
+        Ok(())
+    };
+    cut_off(&mut world, &id, "holding", running, paused).await;
+    let alive = world.sh(&id, "kill -0 $(cat /tmp/pid) && echo alive").await;
+    assert_eq!(alive.stdout, "alive\n");
+    paused(world.client(), id).await.unwrap();
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 use super::{Readiness, SecretEnv, WorkspaceId};
 use crate::ask::Ask;
 use crate::exec::{ExecMode, TtySize};
+use crate::limits;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -281,8 +282,8 @@ pub struct AttachShell {
 impl Default for AttachShell {
     fn default() -> AttachShell {
         AttachShell {
-            cols: 120,
-            rows: 30,
+            cols: limits::SHELL_COLS.default as u16,
+            rows: limits::SHELL_ROWS.default as u16,
         }
     }
 }

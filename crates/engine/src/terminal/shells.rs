@@ -27,8 +27,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-const COLS: u16 = 120;
-const ROWS: u16 = 30;
+const COLS: u16 = limits::SHELL_COLS.default as u16;
+const ROWS: u16 = limits::SHELL_ROWS.default as u16;
 /// How long a read waits for the output to become idle.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// bash if it exists, else sh.

@@ -27,8 +27,8 @@ pub const TOOLS: &[Tool] = &[
         fields: &[
             WORKSPACE_ID,
             text("cwd", limits::PATH_BYTES.max).usually("/workspace"),
-            integer("cols", 2, 1000).usually_number(120),
-            integer("rows", 2, 1000).usually_number(30),
+            limited("cols", &limits::SHELL_COLS),
+            limited("rows", &limits::SHELL_ROWS),
             SECRET_ENV,
         ],
         output: SHELL,
