@@ -52,12 +52,6 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Threads for blocking file work.
-const BLOCKING_THREADS: usize = 16;
-/// Stack of such a thread; none of our file work recurses.
-const BLOCKING_STACK: usize = 256 * 1024;
-/// How long an idle blocking thread is kept.
-const BLOCKING_KEEP: Duration = Duration::from_secs(2);
 /// The limit of open files in a virtual machine; elsewhere `nofile` sets it.
 const OPEN_FILES: u64 = 65_536;
 /// Grace period of processes when the guest itself gets SIGTERM or SIGINT.
@@ -118,9 +112,6 @@ pub fn serve(serve: Serve) -> i32 {
     let _ = rustix::thread::set_name(c"motu-guest");
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
-        .max_blocking_threads(BLOCKING_THREADS)
-        .thread_stack_size(BLOCKING_STACK)
-        .thread_keep_alive(BLOCKING_KEEP)
         .build();
     let runtime = match runtime {
         Ok(runtime) => runtime,
@@ -157,6 +148,7 @@ async fn run(serve: Serve) -> i32 {
         }
         Err(error) => return fatal("cannot open the root directory", &error),
     };
+    blocking::prepare();
     let reaper = match process::Reaper::new() {
         Ok(reaper) => reaper,
         Err(error) => return fatal("cannot watch for ended processes", &error),
@@ -165,7 +157,10 @@ async fn run(serve: Serve) -> i32 {
     tokio::spawn(reaper.run(guest.clone()));
     if let Some(workspace) = guest.workspace.clone() {
         let started = workspace::now_ns();
-        tokio::task::spawn_blocking(move || workspace::remove_leftovers(&workspace, started));
+        // Nobody waits for it.
+        drop(blocking::spawn(move || {
+            workspace::remove_leftovers(&workspace, started)
+        }));
     }
     let endings = system::Endings::new();
     tokio::select! {
@@ -184,7 +179,7 @@ async fn run(serve: Serve) -> i32 {
 async fn give_back_memory(guest: &Guest) {
     loop {
         guest.rested.notified().await;
-        tokio::time::sleep(BLOCKING_KEEP + Duration::from_secs(1)).await;
+        tokio::time::sleep(blocking::KEEP + Duration::from_secs(1)).await;
         sys::trim_memory();
     }
 }

@@ -1,7 +1,9 @@
 //! Hostile programs inside, in sandboxes whose limits were verified first.
 
 use crate::support::{World, eventually, shell, small};
+use futures_util::StreamExt;
 use motu_core::exec::ExecRequest;
+use motu_core::files::{GuestPath, ReadFile, ReadRange};
 use motu_core::sandbox::CreateSandbox;
 use motu_core::{Program, SandboxId, Service, Size};
 use std::collections::BTreeSet;
@@ -74,6 +76,54 @@ async fn a_fork_bomb_stays_within_its_processes() {
     assert_quiet(&world, &id, &before).await;
     world.assert_works(&id).await;
     assert_removed(&world, &id).await;
+}
+
+#[tokio::test]
+async fn files_are_served_while_no_process_can_be_made() {
+    let Some(world) = World::new() else { return };
+    let roomy = CreateSandbox {
+        environment: "debian:12".to_string(),
+        size: Size::of(256, DISK_MIB),
+        ..tight()
+    };
+    let id = world.bounded(roomy).await;
+    let client = world.client();
+    world.sh(&id, "echo found > /tmp/file").await;
+    // Threads that did some work have ended, so that the reads below need new ones.
+    let guest = *world.traces.processes(id.as_str()).first().unwrap();
+    eventually("the guest has no thread too many", async || {
+        let threads = std::fs::read_dir(format!("/proc/{guest}/task"))
+            .unwrap()
+            .count();
+        (threads <= 2, threads)
+    })
+    .await;
+    // Goes on when it finds no room, which a shell does not.
+    let fill = r#"perl -e 'while (1) { my $made = fork; sleep 1000 if defined $made && !$made }'"#;
+    client.exec_background(&id, shell(fill)).await.unwrap();
+    eventually("every process is taken", async || {
+        let made = world.traces.task_count(id.as_str());
+        (made == PIDS_MAX, made)
+    })
+    .await;
+    for _ in 0..3 {
+        let reads = (0..8).map(|_| client.read_file(&id, read("/tmp/file")));
+        for found in futures_util::future::join_all(reads).await {
+            let (_, content) = found.unwrap();
+            let pieces: Vec<_> = content.collect().await;
+            let text: Vec<u8> = pieces
+                .into_iter()
+                .flat_map(|piece| piece.unwrap())
+                .collect();
+            assert_eq!(text, b"found\n");
+        }
+    }
+    assert_removed(&world, &id).await;
+}
+
+fn read(path: &str) -> ReadFile {
+    let path = GuestPath::new(path.to_string()).unwrap();
+    ReadFile::new(path, ReadRange::default())
 }
 
 #[tokio::test]

@@ -54,12 +54,7 @@ impl Site {
     async fn new() -> Option<Site> {
         let desk = Desk::new().await?;
         let client = desk.world.client();
-        let id = client
-            .get_terminal(&desk.id)
-            .await
-            .unwrap()
-            .sandbox_id
-            .unwrap();
+        let id = client.get_terminal(&desk.id).await.unwrap().sandbox_id;
         let mut serve: ExecRequest = shell("exec python3 -c \"$SERVER\"");
         serve.program.env = [("SERVER".to_string(), SERVER.to_string())].into();
         client.exec_background(&id, serve).await.unwrap();
@@ -115,7 +110,7 @@ async fn a_server_inside_is_seen_through_the_api() {
     );
     let told: serde_json::Value = serde_json::from_slice(&body).unwrap();
     assert_eq!(told["path"], "/a%20b?c=d");
-    assert_eq!(told["Host"], "localhost:8000");
+    assert_eq!(told["host"], "localhost:8000");
     assert_eq!(told["x-forwarded-host"], "motu.test");
     assert_eq!(told["x-mine"], "1");
     assert!(!body.windows(6).any(|six| six == b"secret"), "{told}");

@@ -2,6 +2,7 @@
 //! pid 1, the kernel does the rest when we exit.
 
 use crate::answer::Failed;
+use crate::blocking;
 use crate::process;
 use crate::state::Guest;
 use crate::sys;
@@ -73,7 +74,7 @@ pub async fn end_processes(guest: &Arc<Guest>, grace: Duration) {
     }
     if guest.pid1 {
         let guest = guest.clone();
-        let flush = tokio::task::spawn_blocking(move || flush(&guest));
+        let flush = blocking::spawn(move || flush(&guest));
         let _ = tokio::time::timeout(SYNC_TIME, flush).await;
     }
 }
