@@ -39,7 +39,7 @@ const USER_AGENT: &str = concat!("motu/", env!("CARGO_PKG_VERSION"));
 
 /// A request.
 #[derive(Debug, Clone)]
-pub(super) struct Ask {
+pub(crate) struct Ask {
     pub method: Method,
     pub uri: Uri,
     pub headers: HeaderMap,
@@ -47,10 +47,12 @@ pub(super) struct Ask {
 }
 
 /// Sends requests on behalf of one registry.
-pub(super) struct Http {
+pub(crate) struct Http {
     /// For error messages, and to decide about plain connections.
     registry: String,
     idle: Duration,
+    /// What is downloaded is believed for its digest: anybody may have touched it on the way.
+    plain: bool,
     tls: OnceLock<TlsConnector>,
 }
 
@@ -62,7 +64,16 @@ impl Http {
         Self {
             registry: registry.to_owned(),
             idle,
+            plain: false,
             tls: OnceLock::new(),
+        }
+    }
+
+    /// For what has a known digest: plain connections to other hosts are fine.
+    pub fn plain_allowed(host: &str, idle: Duration) -> Self {
+        Self {
+            plain: true,
+            ..Self::new(host, idle)
         }
     }
 
@@ -176,7 +187,7 @@ impl Http {
         let host = uri.host().unwrap_or_default();
         let is_plain = uri.scheme_str() == Some("http");
         let is_local = is_loopback(host) && is_loopback(split_port(&self.registry).0);
-        if is_plain && !is_local {
+        if is_plain && !is_local && !self.plain {
             return Err(self.misled(format!(
                 "plain HTTP to {host} is refused; only registries on this host may do without TLS"
             )));

@@ -7,7 +7,7 @@ mod auth;
 pub(crate) mod cache;
 mod challenge;
 mod credentials;
-mod http;
+pub(crate) mod http;
 pub(crate) mod manifest;
 pub(crate) mod registry;
 
