@@ -267,6 +267,12 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
     /// Looks, fast and without side effects, whether this runtime can work here.
     async fn check(&self) -> Vec<Check>;
 
+    /// Tells the programs it stands on from other versions of them: one that failed is tried again
+    /// when they change. Quick: nothing is run.
+    fn programs(&self) -> String {
+        String::new()
+    }
+
     /// Whether machines run on an emulated processor here, many times slower than the host's:
     /// such a runtime is chosen only when nothing faster satisfies the demand.
     async fn emulated(&self) -> bool {

@@ -4,9 +4,10 @@
 //! needs; what somebody else makes, only when nothing of ours works. A weaker isolation than was asked for is never chosen, and the host itself
 //! only when a call allows it.
 
+use crate::proof::Proofs;
 use motu_core::hint;
 use motu_core::hint::{field, setting, verb};
-use motu_core::report::RuntimeReport;
+use motu_core::report::{Check, Health, RuntimeReport};
 use motu_core::{Accel, Error, ErrorKind, Isolation, Result, Runtime};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,6 +20,7 @@ pub(crate) const TEST_ONLY: &[&str] = &["fake"];
 #[derive(Debug)]
 pub struct Runtimes {
     list: Vec<Known>,
+    proofs: Arc<Proofs>,
 }
 
 /// How long a runtime that does not work is taken at its word: somebody may be installing it.
@@ -48,7 +50,7 @@ pub struct Demand<'a> {
 }
 
 impl Runtimes {
-    pub fn new(mut runtimes: Vec<Arc<dyn Runtime>>) -> Runtimes {
+    pub fn new(mut runtimes: Vec<Arc<dyn Runtime>>, proofs: Arc<Proofs>) -> Runtimes {
         runtimes.sort_by_key(|runtime| std::cmp::Reverse(runtime.isolation()));
         Runtimes {
             list: runtimes
@@ -58,6 +60,7 @@ impl Runtimes {
                     report: Mutex::default(),
                 })
                 .collect(),
+            proofs,
         }
     }
 
@@ -69,12 +72,23 @@ impl Runtimes {
         self.all().find(|runtime| runtime.name() == name)
     }
 
-    /// What is known of each runtime, looked at now.
-    pub async fn reports(&self) -> Vec<RuntimeReport> {
+    /// What is known of each runtime, looked at now. With `pardon` those that failed at their first
+    /// machine may try again: whoever looks closely has perhaps mended them.
+    pub async fn reports(&self, pardon: bool) -> Vec<RuntimeReport> {
         let mut reports = Vec::new();
         for known in &self.list {
             if !TEST_ONLY.contains(&known.runtime.name()) {
-                reports.push(known.look().await.as_ref().clone());
+                let mut report = known.look().await.as_ref().clone();
+                let broken = match pardon {
+                    true => self.proofs.pardon(known.runtime.as_ref()).and(None),
+                    false => self.proofs.broken(known.runtime.as_ref()),
+                };
+                if let (true, Some(error)) = (report.works, broken) {
+                    report.works = false;
+                    report.checks.push(disappointed(&error));
+                    report.detail = error.message;
+                }
+                reports.push(report);
             }
         }
         reports
@@ -164,6 +178,14 @@ impl Runtimes {
                 break;
             }
             let report = known.report(DOUBT_AUTO).await;
+            if let (true, Some(error)) = (report.works, self.proofs.broken(runtime.as_ref())) {
+                tried.push(Arc::new(RuntimeReport {
+                    works: false,
+                    detail: error.message,
+                    ..report.as_ref().clone()
+                }));
+                continue;
+            }
             match (report.works, report.emulated) {
                 (true, _) if runtime.foreign() => foreign = foreign.or(Some(runtime)),
                 // Where sudo is part of the environment, a runtime without it comes after one with it.
@@ -210,6 +232,19 @@ impl Known {
         let report = Arc::new(self.runtime.report().await);
         *known = Some((Instant::now(), report.clone()));
         report
+    }
+}
+
+/// What `doctor` says of a runtime that failed at its first machine.
+fn disappointed(error: &Error) -> Check {
+    Check {
+        name: "first machine".to_string(),
+        health: Health::Failed,
+        detail: format!(
+            "failed, and `auto` passes this runtime over until somebody looks closely: {}",
+            error.message
+        ),
+        fix: error.hint.clone(),
     }
 }
 
@@ -269,7 +304,6 @@ mod tests {
     use super::*;
     use async_trait::async_trait;
     use motu_core::SandboxId;
-    use motu_core::report::{Check, Health};
     use motu_core::runtime::{Capabilities, Connection, Ended, Machine, MachineSpec};
     use std::path::Path;
 
@@ -359,7 +393,8 @@ mod tests {
             accel: Accel::Auto,
             setuid: false,
         };
-        let chosen = Runtimes::new(list.into()).choose(demand).await;
+        let runtimes = Runtimes::new(list.into(), Arc::default());
+        let chosen = runtimes.choose(demand).await;
         chosen.ok().map(|runtime| runtime.name())
     }
 
@@ -370,5 +405,74 @@ mod tests {
         assert_eq!(taken(&["theirs", "bare"]).await, Some("theirs"));
         assert_eq!(taken(&["bare"]).await, Some("bare"));
         assert_eq!(taken(&[]).await, None);
+    }
+
+    fn strong(name: &'static str, isolation: Isolation) -> Arc<dyn Runtime> {
+        Arc::new(Said {
+            name,
+            isolation,
+            works: true,
+            foreign: false,
+            emulated: false,
+        })
+    }
+
+    async fn chosen(runtimes: &Runtimes, runtime: &str, floor: Isolation) -> Result<&'static str> {
+        let demand = Demand {
+            runtime,
+            floor,
+            allow_host_compat: false,
+            accel: Accel::Auto,
+            setuid: false,
+        };
+        runtimes.choose(demand).await.map(|runtime| runtime.name())
+    }
+
+    #[tokio::test]
+    async fn what_fails_at_its_first_machine_is_passed_over_and_never_for_less() {
+        let (vm, wall) = (
+            strong("vm", Isolation::Vm),
+            strong("wall", Isolation::Container),
+        );
+        let proofs = Arc::new(Proofs::default());
+        let runtimes = Runtimes::new(vec![vm.clone(), wall], proofs.clone());
+        let auto = |floor| chosen(&runtimes, "auto", floor);
+        assert_eq!(auto(Isolation::None).await, Ok("vm"));
+
+        let wrong: Result<()> = Err(Error::invalid("too little memory"));
+        assert!(proofs.note(vm.as_ref(), wrong).is_err());
+        assert_eq!(auto(Isolation::None).await, Ok("vm"));
+        let broken: Result<()> = Err(Error::unavailable("failed to set MSR"));
+        assert!(proofs.note(vm.as_ref(), broken.clone()).is_err());
+        assert_eq!(auto(Isolation::None).await, Ok("wall"));
+        // Nothing weaker than what was asked for, and the reason is told.
+        let error = auto(Isolation::Vm).await.unwrap_err();
+        assert!(error.message.contains("failed to set MSR"), "{error}");
+        // Whoever names it gets it, and a machine that is made is a proof.
+        assert_eq!(chosen(&runtimes, "vm", Isolation::Vm).await, Ok("vm"));
+        proofs.note(vm.as_ref(), Ok(())).unwrap();
+        assert_eq!(auto(Isolation::None).await, Ok("vm"));
+        // What has worked may fail once.
+        assert!(proofs.note(vm.as_ref(), broken).is_err());
+        assert_eq!(auto(Isolation::None).await, Ok("vm"));
+        assert_eq!(proofs.disappointments(), 1);
+    }
+
+    #[tokio::test]
+    async fn whoever_looks_lets_it_try_again() {
+        let vm = strong("vm", Isolation::Vm);
+        let proofs = Arc::new(Proofs::default());
+        let runtimes = Runtimes::new(vec![vm.clone()], proofs.clone());
+        let broken: Result<()> = Err(Error::unavailable("failed to set MSR"));
+        assert!(proofs.note(vm.as_ref(), broken).is_err());
+        assert!(chosen(&runtimes, "auto", Isolation::None).await.is_err());
+        let reports = runtimes.reports(false).await;
+        let last = reports[0].checks.last().unwrap();
+        assert!(last.detail.contains("failed to set MSR"), "{last:?}");
+        assert!(!reports[0].works);
+        // Only who looks closely.
+        assert!(chosen(&runtimes, "auto", Isolation::None).await.is_err());
+        assert!(runtimes.reports(true).await[0].works);
+        assert_eq!(chosen(&runtimes, "auto", Isolation::None).await, Ok("vm"));
     }
 }

@@ -11,7 +11,7 @@ const WANTED_FILES: u64 = 4096;
 
 impl Engine {
     pub(crate) async fn examine(&self, deep: bool) -> Result<Doctor> {
-        let mut runtimes = self.sandboxes.runtimes.reports().await;
+        let mut runtimes = self.sandboxes.runtimes.reports(deep).await;
         if deep {
             for report in &mut runtimes {
                 if report.works && report.isolation != Isolation::None {

@@ -55,6 +55,7 @@ impl Engine {
             gateways: Gateways::open(&setup.home, setup.gateway)?,
             home: setup.home,
             store,
+            proofs: Arc::default(),
             bounds: (&config).into(),
             table: Arc::downgrade(&table),
         });

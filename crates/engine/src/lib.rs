@@ -50,6 +50,7 @@ mod lost;
 mod outside;
 mod paths;
 mod pipe;
+mod proof;
 mod quota;
 mod record;
 pub mod recover;

@@ -127,13 +127,19 @@ impl Driver {
     /// Makes a machine and initializes its guest; the caller changes the state.
     pub(super) async fn bring_up(&mut self, prepare: Option<Prepare>) -> Result<()> {
         let spec = self.spec().await?;
-        let machine = self.runtime.create(&spec).await?;
-        let guest = self.connect(machine.clone());
-        self.own(machine, guest.clone(), false).await?;
+        let made = self.make_machine(&spec).await;
+        let guest = self.shared.proofs.note(self.runtime.as_ref(), made)?;
         match prepare {
             Some(prepare) => prepare(guest).await,
             None => Ok(()),
         }
+    }
+
+    async fn make_machine(&mut self, spec: &MachineSpec) -> Result<Arc<Guest>> {
+        let machine = self.runtime.create(spec).await?;
+        let guest = self.connect(machine.clone());
+        self.own(machine, guest.clone(), false).await?;
+        Ok(guest)
     }
 
     /// The runtime's specification of the machine, with an empty directory.

@@ -32,6 +32,7 @@ use crate::egress::Gateways;
 use crate::home::Home;
 use crate::kept::Baselines;
 use crate::lifecycle::{self, Decision, Request};
+use crate::proof::Proofs;
 use crate::record;
 use crate::store::{SandboxRow, Store};
 use crate::trash::Trash;
@@ -105,6 +106,8 @@ pub struct Shared {
     pub trash: Trash,
     pub baselines: Baselines,
     pub gateways: Gateways,
+    /// Which runtimes have made machines.
+    pub proofs: Arc<Proofs>,
     /// How long guests may be silent.
     pub bounds: crate::guest::Bounds,
     /// The table of live sandboxes; a driver removes itself at its end.

@@ -78,11 +78,12 @@ impl Sandboxes {
             true => Redactor::new([], &patterns),
             false => Redactor::idle(),
         };
+        let runtimes = Runtimes::new(runtimes, shared.proofs.clone());
         Sandboxes {
             shared,
             table,
             config,
-            runtimes: Runtimes::new(runtimes),
+            runtimes,
             environments,
             environments_in_use: RwLock::new(()),
             pool: Pool::default(),
@@ -127,8 +128,38 @@ impl Sandboxes {
         }
     }
 
+    /// Does something that takes a machine of a runtime. Where the choice is ours (`auto`) and a
+    /// runtime turns out not to work, it is done again with the next one that satisfies the call.
+    pub(crate) async fn with_next<T, W: Future<Output = Result<T>>>(
+        &self,
+        asked: Option<&str>,
+        work: impl Fn() -> W,
+    ) -> Result<T> {
+        let auto = asked.unwrap_or(&self.config.runtime) == "auto";
+        loop {
+            let before = self.shared.proofs.disappointments();
+            match work().await {
+                Err(error)
+                    if auto
+                        && crate::proof::blames(&error)
+                        && self.shared.proofs.disappointments() > before => {}
+                done => return done,
+            }
+        }
+    }
+
     /// Makes a sandbox and returns its handle once its guest answers.
     pub(crate) async fn make(
+        &self,
+        request: CreateSandbox,
+        keep: Keep,
+    ) -> Result<(Sandbox, Arc<Handle>)> {
+        let asked = request.runtime.clone();
+        let work = || self.make_once(request.clone(), keep);
+        self.with_next(asked.as_deref(), work).await
+    }
+
+    async fn make_once(
         &self,
         request: CreateSandbox,
         keep: Keep,

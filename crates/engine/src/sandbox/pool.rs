@@ -468,7 +468,9 @@ impl Sandboxes {
         let spec = admitted
             .launch
             .spec(id.clone(), dir.clone(), &self.shared.gateways, None);
-        let machine = match admitted.runtime.create(&spec).await {
+        let made = admitted.runtime.create(&spec).await;
+        let made = self.shared.proofs.note(admitted.runtime.as_ref(), made);
+        let machine = match made {
             Ok(machine) => machine,
             Err(error) => {
                 self.shared.trash.discard(&dir)?;

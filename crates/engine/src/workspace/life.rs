@@ -29,6 +29,12 @@ use std::sync::Arc;
 impl Workspaces {
     pub(super) async fn create(&self, request: CreateWorkspace) -> Result<Workspace> {
         let request = self.templates.fill_workspace(request).await?;
+        let asked = request.runtime.clone();
+        let work = || self.create_once(request.clone());
+        self.sandboxes.with_next(asked.as_deref(), work).await
+    }
+
+    async fn create_once(&self, request: CreateWorkspace) -> Result<Workspace> {
         let name = request.name.as_deref().map(checks::name).transpose()?;
         checks::labels(&request.labels)?;
         let referred = self.sandboxes.sort(&request.secret_refs).await?;
