@@ -9,6 +9,7 @@ mod guest;
 use crate::rivals::quiet;
 use crate::stats::Timings;
 use crate::{Bench, Outcome};
+use motu_core::config::QemuConfig;
 use motu_core::runtime::{Ask, Machine, MachineLimits, MachineSpec};
 use motu_core::{Accel, Runtime, SandboxId};
 use motu_qemu::{Qemu, Settings};
@@ -55,6 +56,14 @@ fn commands(bench: &mut Bench) -> Outcome {
     Ok(())
 }
 
+/// What machines run on: emulation, or what `MOTU_TEST_ACCEL` says.
+fn accelerator() -> Fallible<Accel> {
+    match std::env::var("MOTU_TEST_ACCEL") {
+        Ok(named) => Ok(named.parse()?),
+        Err(_) => Ok(Accel::Tcg),
+    }
+}
+
 /// A runtime with its own state directory.
 struct World {
     runtime: Qemu,
@@ -71,8 +80,9 @@ impl World {
         let runtime = Qemu::new(Settings {
             guest: std::fs::read(guest)?.into(),
             home: home.clone(),
-            accel: Accel::Tcg,
+            accel: accelerator()?,
             spares,
+            config: QemuConfig::default(),
         })?;
         Ok(World {
             runtime,
@@ -105,7 +115,7 @@ impl World {
                 io_mbps: Ask::NONE,
                 iops: Ask::NONE,
             },
-            accel: Accel::Tcg,
+            accel: Accel::Auto,
             kept: None,
             network: None,
         })

@@ -44,6 +44,7 @@ pub async fn open(path: &Path) -> Result<Arc<Engine>> {
         home: home.path().to_path_buf(),
         accel: motu_core::Accel::Auto,
         spares: 2,
+        config: config.qemu.clone(),
     })?;
     let gvisor = Gvisor::new(motu_gvisor::Settings {
         guest: Arc::from(GUEST),

@@ -2,7 +2,8 @@
 
 use crate::subject::{Skip, Subject};
 use motu_container::Container;
-use motu_core::{Accel, Runtime, limits};
+use motu_core::config::QemuConfig;
+use motu_core::{Runtime, limits};
 use motu_docker::Docker;
 use motu_e2b::E2b;
 use motu_environments::{Environments, Privilege, Progress};
@@ -174,8 +175,8 @@ fn ended_there(end: Box<dyn Fn(&str) + Send + Sync>) -> crate::subject::End {
     })
 }
 
-/// Emulated virtual machines. Kernel, images and templates are shared by all tests: only the first
-/// one boots.
+/// Virtual machines, emulated unless `MOTU_TEST_ACCEL` says otherwise. Kernel, images and templates are shared by all tests:
+/// only the first one boots.
 pub fn qemu() -> Result<Subject, Skip> {
     let guest = guest()?;
     let home = workspace().join("target/test-home/qemu");
@@ -183,8 +184,9 @@ pub fn qemu() -> Result<Subject, Skip> {
         let settings = motu_qemu::Settings {
             guest: guest.clone(),
             home: home.clone(),
-            accel: Accel::Tcg,
+            accel: motu_needs::accelerator().parse().expect("kvm or tcg"),
             spares: 0,
+            config: QemuConfig::default(),
         };
         Arc::new(Qemu::new(settings).expect("the runtime is set up"))
     };

@@ -28,12 +28,65 @@ pub struct Config {
     pub defaults: Defaults,
     pub terminal: TerminalConfig,
     pub audit: AuditConfig,
+    pub qemu: QemuConfig,
     pub docker: DockerConfig,
     pub http: HttpConfig,
     pub e2b: E2bConfig,
     pub grpc: GrpcConfig,
     pub redaction: RedactionConfig,
     pub quota: QuotaConfig,
+}
+
+/// What the `qemu` runtime makes machines from; looked for or downloaded when missing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct QemuConfig {
+    /// The program, in place of the first `qemu-system-x86_64` of the search path.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub program: Option<std::path::PathBuf>,
+    /// A kernel (`vmlinuz`) for machines. With `modules`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kernel: Option<std::path::PathBuf>,
+    /// The directory of that kernel's modules, such as `/lib/modules/6.1.0-40-cloud-amd64`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub modules: Option<std::path::PathBuf>,
+    /// Instead of both: a Debian package of a kernel (`.deb`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kernel_package: Option<std::path::PathBuf>,
+    /// Where the kernel's package is downloaded from in place of Debian's own mirrors: `http://` or
+    /// `https://`, and the directory that has `pool`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mirror: Option<String>,
+}
+
+impl QemuConfig {
+    fn check(&self) -> Result<(), Error> {
+        if self.kernel.is_some() != self.modules.is_some() {
+            return Err(Error::invalid(
+                "config.toml: [qemu] kernel and modules belong together, and one of them is missing",
+            )
+            .hint("set both, or kernel_package alone"));
+        }
+        if self.kernel.is_some() && self.kernel_package.is_some() {
+            return Err(Error::invalid(
+                "config.toml: [qemu] kernel and kernel_package are two answers to one question",
+            )
+            .hint("keep one of them"));
+        }
+        let address = |mirror: &str| {
+            ["http://", "https://"].iter().any(|scheme| {
+                let rest = mirror.strip_prefix(scheme);
+                rest.is_some_and(|rest| !rest.is_empty() && !rest.contains(char::is_whitespace))
+            })
+        };
+        match &self.mirror {
+            Some(mirror) if !address(mirror) => Err(Error::invalid(format!(
+                "config.toml: [qemu] mirror is {mirror:?}, which is no address"
+            ))
+            .hint("such as https://deb.debian.org/debian-security")),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// The container engine that the `docker` runtime uses.
@@ -294,6 +347,7 @@ impl Default for Config {
             defaults: Defaults::default(),
             terminal: TerminalConfig::default(),
             audit: AuditConfig::default(),
+            qemu: QemuConfig::default(),
             docker: DockerConfig::default(),
             http: HttpConfig::default(),
             e2b: E2bConfig::default(),
@@ -379,6 +433,10 @@ impl Config {
             ));
         }
         let files = [
+            ("qemu", "program", &config.qemu.program),
+            ("qemu", "kernel", &config.qemu.kernel),
+            ("qemu", "modules", &config.qemu.modules),
+            ("qemu", "kernel_package", &config.qemu.kernel_package),
             ("http", "key_file", &config.http.key_file),
             ("http", "ca_file", &config.http.ca_file),
             ("e2b", "key_file", &config.e2b.key_file),
@@ -393,6 +451,7 @@ impl Config {
                 )));
             }
         }
+        config.qemu.check()?;
         config.grpc.check()?;
         Ok(config)
     }
@@ -405,6 +464,29 @@ mod tests {
     #[test]
     fn an_empty_file_is_the_defaults() {
         assert_eq!(Config::parse("").unwrap(), Config::default());
+    }
+
+    #[test]
+    fn a_kernel_is_named_once_and_whole() {
+        let parse = |text: &str| Config::parse(&format!("[qemu]\n{text}"));
+        let both = parse("kernel = \"/boot/vmlinuz\"\nmodules = \"/lib/modules/6\"").unwrap();
+        assert_eq!(
+            both.qemu.modules.as_deref(),
+            Some("/lib/modules/6".as_ref())
+        );
+        assert!(parse("mirror = \"http://10.0.0.1:3142/debian\"").is_ok());
+        for bad in [
+            "kernel = \"/boot/vmlinuz\"",
+            "modules = \"/lib/modules/6\"",
+            "kernel = \"/k\"\nmodules = \"/m\"\nkernel_package = \"/k.deb\"",
+            "kernel_package = \"k.deb\"",
+            "program = \"qemu\"",
+            "mirror = \"ftp://x\"",
+            "mirror = \"http://\"",
+        ] {
+            let error = parse(bad).unwrap_err();
+            assert!(error.message.contains("[qemu]"), "{bad}: {error}");
+        }
     }
 
     #[test]

@@ -53,6 +53,12 @@ pub fn find(program: &str) -> PathBuf {
         })
 }
 
+/// What virtual machines of tests and benchmarks run on: `MOTU_TEST_ACCEL` (`kvm` or `tcg`), and
+/// emulation, which works everywhere, where nobody says so.
+pub fn accelerator() -> String {
+    std::env::var("MOTU_TEST_ACCEL").unwrap_or_else(|_| "tcg".to_string())
+}
+
 /// A command of a listed program.
 ///
 /// # Panics

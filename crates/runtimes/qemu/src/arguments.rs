@@ -31,15 +31,70 @@ pub(crate) const CONSOLE: &str = "console.log";
 
 /// The second line: what a machine of one owner can do without. Under emulation every piece of
 /// kernel code that a copy meets for the first time is translated first, at about 10 µs each.
-const COMMAND_LINE: &str = "quiet console=ttyS0 panic=-1 mitigations=off no_timer_check \
+const COMMAND_LINE: &str = "panic=-1 mitigations=off no_timer_check \
      cryptomgr.notests random.trust_cpu=on audit=0 nowatchdog \
      lsm=landlock,yama psi=0 noautogroup tsc=reliable cgroup.memory=nokmem,nosocket \
      transparent_hugepage=madvise -- init";
 /// What QEMU exits with when a machine's kernel has given up.
 pub(crate) const PANICKED: i32 = 1;
-const MACHINE: &str = "q35,hpet=off,smbus=off,sata=off,vmport=off,i8042=off,usb=off,\
-     graphics=off,suppress-vmdesc=on,memory-backend=ram";
+const Q35: &str = "q35,hpet=off,smbus=off,sata=off,vmport=off,i8042=off,usb=off,\
+     graphics=off,smm=off,suppress-vmdesc=on,memory-backend=ram";
+/// By reading: no machine of this kind has run yet, and `check` refuses the architecture.
+const VIRT: &str = "virt,gic-version=max,suppress-vmdesc=on,memory-backend=ram";
 const SANDBOX: &str = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny";
+
+/// What kind of board a machine has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Board {
+    /// x86_64, with a small firmware.
+    Q35,
+    /// aarch64, which starts its kernel itself.
+    Virt,
+}
+
+impl Board {
+    /// Machines have the host's architecture.
+    pub(crate) const HERE: Board = match cfg!(target_arch = "aarch64") {
+        true => Board::Virt,
+        false => Board::Q35,
+    };
+
+    fn machine(self) -> &'static str {
+        match self {
+            Board::Q35 => Q35,
+            Board::Virt => VIRT,
+        }
+    }
+
+    fn console(self) -> &'static str {
+        match self {
+            Board::Q35 => "ttyS0",
+            Board::Virt => "ttyAMA0",
+        }
+    }
+
+    /// The processor a machine sees. With KVM: the host's, without virtual machines of its own
+    /// (nested ones are a door to the host's kernel) and without counters of events, which some
+    /// hosts cannot restore. Under emulation on x86_64: what common programs are compiled for
+    /// (x86-64-v2) and a random source, and nothing slower than that.
+    fn processor(self, accel: Accelerator) -> &'static str {
+        match (self, accel) {
+            (Board::Q35, Accelerator::Kvm) => "host,-vmx,-svm,pmu=off",
+            (Board::Q35, Accelerator::Tcg) => "qemu64,+ssse3,+sse4.1,+sse4.2,+popcnt,+cx16,+rdrand",
+            (Board::Virt, Accelerator::Kvm) => "host,pmu=off",
+            (Board::Virt, Accelerator::Tcg) => "cortex-a72,pmu=off",
+        }
+    }
+}
+
+/// What a machine is besides its shape.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Build<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) board: Board,
+    /// The name of the firmware, or its path.
+    pub(crate) firmware: &'a str,
+}
 
 /// Where a machine's first instruction comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,21 +106,26 @@ pub(crate) enum Origin {
 }
 
 /// The whole command line.
-pub(crate) fn arguments(name: &str, shape: &Shape, layer: u32, origin: Origin) -> Vec<String> {
+pub(crate) fn arguments(
+    build: Build<'_>,
+    shape: &Shape,
+    layer: u32,
+    origin: Origin,
+) -> Vec<String> {
     let mut line = Line::default();
     line.flags(&["-nodefaults", "-no-user-config"]);
     line.pair("-action", "reboot=shutdown,panic=exit-failure");
     line.pair("-display", "none");
     line.pair("-nic", "none");
-    line.pair("-name", name);
+    line.pair("-name", build.name);
     line.pair("-sandbox", SANDBOX);
-    processor(&mut line, shape);
+    processor(&mut line, build, shape);
     memory(&mut line, shape, origin);
     match origin {
         Origin::Boot => {
             line.pair("-kernel", KERNEL);
             line.pair("-initrd", INITRAMFS);
-            line.pair("-append", command_line(shape));
+            line.pair("-append", command_line(build.board, shape));
             line.pair("-chardev", format!("file,id=console,path={CONSOLE}"));
         }
         Origin::Restore => {
@@ -75,8 +135,16 @@ pub(crate) fn arguments(name: &str, shape: &Shape, layer: u32, origin: Origin) -
             line.pair("-chardev", "ringbuf,id=console,size=65536");
         }
     }
-    line.pair("-device", "isa-serial,chardev=console");
-    line.pair("-device", "pvpanic");
+    match build.board {
+        Board::Q35 => {
+            line.pair("-device", "isa-serial,chardev=console");
+            line.pair("-device", "pvpanic");
+        }
+        Board::Virt => {
+            line.pair("-serial", "chardev:console");
+            line.pair("-device", "pvpanic-pci");
+        }
+    }
     for disk in DISKS {
         writable(&mut line, disk, layer, shape);
     }
@@ -118,8 +186,8 @@ impl Line {
     }
 }
 
-fn processor(line: &mut Line, shape: &Shape) {
-    line.pair("-machine", MACHINE);
+fn processor(line: &mut Line, build: Build<'_>, shape: &Shape) {
+    line.pair("-machine", build.board.machine());
     let accel = match shape.accel {
         Accelerator::Kvm => "kvm".to_string(),
         // The default cache of translated code is a gigabyte of address space per machine. Code for
@@ -128,9 +196,11 @@ fn processor(line: &mut Line, shape: &Shape) {
         Accelerator::Tcg => "tcg,tb-size=64".to_string(),
     };
     line.pair("-accel", accel);
-    line.pair("-cpu", shape.accel.cpu());
+    line.pair("-cpu", build.board.processor(shape.accel));
     line.pair("-smp", shape.vcpu_count.to_string());
-    line.pair("-bios", "qboot.rom");
+    if build.board == Board::Q35 {
+        line.pair("-bios", build.firmware);
+    }
 }
 
 fn memory(line: &mut Line, shape: &Shape, origin: Origin) {
@@ -162,8 +232,8 @@ pub(crate) fn kept_path(file: &str) -> String {
     format!("/proc/self/fd/{KEPT_FD}/{file}")
 }
 
-fn command_line(shape: &Shape) -> String {
-    let mut text = COMMAND_LINE.to_string();
+fn command_line(board: Board, shape: &Shape) -> String {
+    let mut text = format!("quiet console={} {COMMAND_LINE}", board.console());
     let words = [
         (shape.kept, motu_boot::KEPT),
         (shape.network, motu_boot::NETWORK),
@@ -223,17 +293,34 @@ fn port(line: &mut Line, name: &str, number: u32, fd: RawFd) {
 mod tests {
     use super::*;
 
-    fn devices(origin: Origin, kept: bool) -> Vec<String> {
-        let shape = Shape {
-            accel: Accelerator::Tcg,
+    fn shape(accel: Accelerator, kept: bool) -> Shape {
+        Shape {
+            accel,
             mem_mib: 256,
             vcpu_count: 2,
             disk_mib: 64,
             root_bytes: 1 << 30,
             kept,
-            network: false,
-        };
-        let line = arguments("x", &shape, 1, origin);
+            network: kept,
+        }
+    }
+
+    fn build(board: Board) -> Build<'static> {
+        Build {
+            name: "x",
+            board,
+            firmware: "qboot.rom",
+        }
+    }
+
+    /// One option and its value in a line.
+    fn lines(board: Board, shape: &Shape, origin: Origin) -> String {
+        let line = arguments(build(board), shape, 1, origin).join(" ");
+        line.replace(" -", "\n-")
+    }
+
+    fn devices(origin: Origin, kept: bool) -> Vec<String> {
+        let line = arguments(build(Board::Q35), &shape(Accelerator::Tcg, kept), 1, origin);
         let pairs = line.windows(2).filter(|pair| pair[0] == "-device");
         pairs.map(|pair| pair[1].clone()).collect()
     }
@@ -242,11 +329,25 @@ mod tests {
     fn a_restored_machine_has_the_devices_of_the_booted_one() {
         for kept in [false, true] {
             assert_eq!(devices(Origin::Boot, kept), devices(Origin::Restore, kept));
-            assert!(
-                !devices(Origin::Boot, kept)
-                    .iter()
-                    .any(|d| d.contains("net"))
-            );
+            let network = devices(Origin::Boot, kept);
+            assert_eq!(network.iter().any(|d| d.contains("net")), kept);
+        }
+    }
+
+    /// What KVM hosts and hosts of another architecture would run: seen here, run there.
+    #[test]
+    fn command_lines_are_what_they_were() {
+        let boards = [("q35", Board::Q35), ("virt", Board::Virt)];
+        let accels = [Accelerator::Kvm, Accelerator::Tcg];
+        for (name, board) in boards {
+            for accel in accels {
+                let boot = lines(board, &shape(accel, false), Origin::Boot);
+                let restore = lines(board, &shape(accel, true), Origin::Restore);
+                insta::assert_snapshot!(
+                    format!("{name}_{}", accel.name()),
+                    format!("{boot}\n\n{restore}")
+                );
+            }
         }
     }
 }

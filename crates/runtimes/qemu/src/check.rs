@@ -1,9 +1,12 @@
 //! What works on this host, and what a machine would be made of.
 
-use crate::arguments::{Origin, arguments};
-use crate::error::package;
-use crate::machine::{Maker, PROGRAM};
+use crate::arguments::{Board, Build, Origin, arguments};
+use crate::distribution::{self, Need};
+use crate::error::QemuError;
+use crate::machine::Maker;
+use crate::program::PROGRAM;
 use crate::record::Shape;
+use crate::version::FIRMWARE;
 use crate::{accel::Accelerator, tool};
 use motu_core::Accel;
 use motu_core::report::{Check, Health};
@@ -14,7 +17,7 @@ pub(crate) async fn all(maker: &Maker) -> Vec<Check> {
     let mut checks = vec![
         architecture(),
         privilege(),
-        program(PROGRAM),
+        qemu(maker).await,
         program("mke2fs"),
     ];
     checks.push(kernel(maker));
@@ -64,12 +67,29 @@ fn privilege() -> Check {
     }
 }
 
+/// The version is part of it: one that is too old has other options.
+async fn qemu(maker: &Maker) -> Check {
+    let error = match maker.program().await {
+        Ok(found) => {
+            let detail = format!("{}, version {}", found.path.display(), found.version);
+            return check(PROGRAM, Health::Ok, detail);
+        }
+        Err(error) => error,
+    };
+    let fix = match &error {
+        QemuError::Old { .. } => distribution::upgrade_here(),
+        QemuError::Firmware => distribution::install(distribution::here(), Need::Firmware),
+        _ => distribution::install(distribution::here(), Need::Qemu),
+    };
+    fixed_by(check(PROGRAM, Health::Failed, error.to_string()), fix)
+}
+
 fn program(name: &str) -> Check {
     match tool::find(name) {
         Ok(path) => check(name, Health::Ok, path.display().to_string()),
         Err(error) => fixed_by(
             check(name, Health::Failed, error.to_string()),
-            format!("apt-get install --no-install-recommends {}", package(name)),
+            distribution::install(distribution::here(), Need::of(name)),
         ),
     }
 }
@@ -78,19 +98,11 @@ fn kernel(maker: &Maker) -> Check {
     if maker.kernels.is_ready() {
         return check("kernel", Health::Ok, "ready");
     }
-    match tool::find("apt-get").and(tool::find("dpkg-deb")) {
-        Ok(_) => check(
-            "kernel",
-            Health::Ok,
-            "will be downloaded from Debian with the first machine (27 MB)",
-        ),
+    match maker.kernels.describe() {
+        Ok(said) => check("kernel", Health::Ok, said),
         Err(error) => fixed_by(
-            check(
-                "kernel",
-                Health::Failed,
-                format!("cannot be downloaded: {error}"),
-            ),
-            "use a Debian host, or bring MOTU_HOME/cache/kernels from one",
+            check("kernel", Health::Failed, error.to_string()),
+            "name a file that is there in [qemu] of config.toml, or leave it out",
         ),
     }
 }
@@ -135,7 +147,12 @@ pub(crate) fn plan(spec: &MachineSpec, choice: Accel) -> String {
         kept: spec.kept.is_some(),
         network: spec.network.is_some(),
     };
-    let line = arguments(spec.id.as_str(), &shape, 1, Origin::Restore).join(" ");
+    let build = Build {
+        name: spec.id.as_str(),
+        board: Board::HERE,
+        firmware: FIRMWARE,
+    };
+    let line = arguments(build, &shape, 1, Origin::Restore).join(" ");
     format!(
         "image    {} as ext4, once per environment\n\
          template boot once per kind of machine, save memory and devices, keep\n\

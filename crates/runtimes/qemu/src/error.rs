@@ -1,6 +1,8 @@
 //! What can go wrong here, and the next step for each of it.
 
+use crate::distribution::{self, Need};
 use crate::qmp::QmpError;
+use crate::version::{FIRMWARE, OLDEST, Version};
 use motu_core::{Error, ErrorKind};
 use std::io;
 
@@ -9,6 +11,10 @@ use std::io;
 pub(crate) enum QemuError {
     #[error("the program {tool} is not installed")]
     Tool { tool: String },
+    #[error("QEMU {found} is too old: at least {} is needed", OLDEST)]
+    Old { found: Version },
+    #[error("QEMU's firmware {} is not installed", FIRMWARE)]
+    Firmware,
     #[error("{tool} failed: {tail}")]
     Failed { tool: String, tail: String },
     #[error("{context}: {error}")]
@@ -25,6 +31,9 @@ pub(crate) enum QemuError {
     Boot { reason: String },
     #[error("the machine's guest: {reason}")]
     Guest { reason: String },
+    /// Unlike [`QemuError::Guest`]: nobody in the machine said anything.
+    #[error("the machine's guest: {reason}")]
+    Silent { reason: String },
     #[error("the template is damaged: {reason}")]
     Damaged { reason: String },
     #[error("the kept disks cannot be used: {reason}")]
@@ -48,6 +57,12 @@ impl QemuError {
         move |error| QemuError::Io { context, error }
     }
 
+    /// Whether a machine that was copied from a template failed in a way that another template,
+    /// made anew, may not: QEMU ended, or nobody in the machine answered.
+    pub(crate) fn may_be_the_templates(&self) -> bool {
+        matches!(self, QemuError::Boot { .. } | QemuError::Silent { .. })
+    }
+
     /// Names the work during which a system call failed.
     pub(crate) fn errno(context: impl Into<String>) -> impl FnOnce(rustix::io::Errno) -> QemuError {
         let context = context.into();
@@ -62,10 +77,13 @@ impl From<QemuError> for Error {
     fn from(error: QemuError) -> Error {
         let message = error.to_string();
         match error {
-            QemuError::Tool { tool } => Error::unavailable(message).hint(format!(
-                "install it: `apt-get install --no-install-recommends {}`",
-                package(&tool)
-            )),
+            QemuError::Tool { tool } => {
+                Error::unavailable(message).hint(distribution::hint(Need::of(&tool)))
+            }
+            QemuError::Old { .. } => Error::unavailable(message).hint(distribution::upgrade_here()),
+            QemuError::Firmware => {
+                Error::unavailable(message).hint(distribution::hint(Need::Firmware))
+            }
             QemuError::Io { context, error } => Error::io(context, &error),
             QemuError::Network(error) => error,
             QemuError::Kvm { .. } => Error::unavailable(message).hint(
@@ -77,12 +95,15 @@ impl From<QemuError> for Error {
                  map more ids, or choose software emulation (`accel = \"tcg\"`)",
             ),
             QemuError::Kernel { .. } => Error::unavailable(message).hint(
-                "it is taken from Debian's package linux-image-cloud-amd64: \
-                 check that `apt-get update` works here",
+                "it is Debian's kernel for clouds: let this host reach deb.debian.org or a mirror \
+                 (`mirror` in [qemu] of config.toml), or bring a kernel yourself (`kernel` and \
+                 `modules`, or `kernel_package`)",
             ),
             QemuError::Boot { .. } | QemuError::Damaged { .. } => Error::unavailable(message),
             QemuError::Qmp(QmpError::Timeout) => Error::new(ErrorKind::Timeout, message),
-            QemuError::Guest { .. } | QemuError::Qmp(_) => Error::transport(message),
+            QemuError::Guest { .. } | QemuError::Silent { .. } | QemuError::Qmp(_) => {
+                Error::transport(message)
+            }
             QemuError::Disks { .. } => Error::unavailable(message).hint(
                 "they are damaged or of another version; start from a new directory or a snapshot",
             ),
@@ -92,16 +113,5 @@ impl From<QemuError> for Error {
             QemuError::Invalid(_) => Error::invalid(message),
             QemuError::Failed { .. } => Error::internal(message),
         }
-    }
-}
-
-/// The Debian package a program comes from.
-pub(crate) fn package(tool: &str) -> &str {
-    match tool {
-        "mke2fs" | "debugfs" => "e2fsprogs",
-        "qemu-img" => "qemu-utils",
-        "dpkg-deb" => "dpkg",
-        "apt-get" | "apt-cache" => "apt",
-        _ => "qemu-system-x86",
     }
 }

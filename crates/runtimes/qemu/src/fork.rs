@@ -17,24 +17,22 @@ use crate::cache;
 use crate::disks::{DISKS, disk_file, disk_node};
 use crate::error::QemuError;
 use crate::kept::{self, Manifest};
-use crate::machine::{self, PROGRAM, record_of};
+use crate::machine::{self, Maker, record_of};
 use crate::place::{Place, QMP, Site};
 use crate::process::{Launch, Start};
+use crate::program::Program;
 use crate::qcow2::Below;
 use crate::qmp::Qmp;
 use crate::ram::{self, PAGE};
 use crate::record::{Process, Record, Shape};
 use crate::removal::remove;
-use crate::template;
 use crate::throttle::Throttle;
-use crate::tool;
+use crate::{restore, state, template};
 use motu_boot::Matter;
 use motu_core::Error;
 use motu_core::runtime::{Machine, MachineSpec};
-use rustix::pipe::{PipeFlags, pipe_with};
 use serde_json::{Value, json};
 use std::fs::File;
-use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -53,6 +51,7 @@ struct Saved {
     below: Vec<String>,
     /// Being filled until the state is there.
     ram: File,
+    program: Program,
     /// Of kept disks, as they are from this moment on.
     manifest: Option<Manifest>,
 }
@@ -61,20 +60,25 @@ struct Saved {
 type State = watch::Receiver<Option<Arc<[u8]>>>;
 
 /// Makes copies of a machine, all or none.
-pub(crate) async fn fork(source: &Machine, copies: &[MachineSpec]) -> Result<Vec<Machine>, Error> {
+pub(crate) async fn fork(
+    maker: &Maker,
+    source: &Machine,
+    copies: &[MachineSpec],
+) -> Result<Vec<Machine>, Error> {
     let record = record_of(source).ok_or(QemuError::Gone)?;
     for copy in copies {
         machine::refuse(copy)?;
         same_shape(&record.shape, copy)?;
         same_keeping(&record.shape, copy)?;
     }
+    let program = maker.program().await?;
     let process = record.process.ok_or(QemuError::Gone)?;
     // Held throughout: the pid keeps its meaning.
     let _pidfd = record.open().ok_or(QemuError::Gone)?;
     let kept = record.kept.as_deref().map(Place::open);
     let site = Arc::new(Site::open(&source.dir, kept.transpose()?)?);
     let mut starting = JoinSet::new();
-    let saved = save(&site, &record, process, |saved, state| {
+    let saved = save(&site, &record, (process, program), |saved, state| {
         let saved = Arc::new(saved);
         for (number, spec) in copies.iter().cloned().enumerate() {
             let (saved, site, state) = (saved.clone(), site.clone(), state.clone());
@@ -148,7 +152,7 @@ fn same_keeping(shape: &Shape, spec: &MachineSpec) -> Result<(), Error> {
 async fn save(
     site: &Site,
     record: &Record,
-    process: Process,
+    (process, program): (Process, Program),
     begin: impl FnOnce(Saved, State),
 ) -> Result<(), QemuError> {
     let (place, disks) = (&site.own, site.disks());
@@ -187,6 +191,7 @@ async fn save(
         ram: memory
             .try_clone()
             .map_err(QemuError::io("cannot share memory"))?,
+        program,
         manifest,
     };
     let mut record = record.clone();
@@ -370,12 +375,9 @@ async fn copy(
             }
         }
     }
-    let (reading, writing) =
-        pipe_with(PipeFlags::CLOEXEC).map_err(QemuError::errno("cannot make a pipe"))?;
-    let reading = File::from(reading);
-    let program = tool::find(PROGRAM)?;
+    let (reading, writing) = state::pipe()?;
     let launch = Launch {
-        program: &program,
+        program: &saved.program,
         site: &site,
         name: spec.id.as_str(),
         shape: &saved.shape,
@@ -389,20 +391,15 @@ async fn copy(
         network: None,
     };
     // Whichever fails ends the other: a machine without a state never answers.
-    let restored = machine::restore(spec, launch, Matter::News);
-    let (machine, ()) = tokio::try_join!(restored, feed(state, File::from(writing)))?;
-    Ok(machine)
+    let restored = restore::restore(spec, launch, Matter::News);
+    state::fed(restored, feed(state, writing)).await
 }
 
 /// Hands the state to a QEMU that waits for it.
-async fn feed(mut state: State, mut to: File) -> Result<(), QemuError> {
+async fn feed(mut state: State, to: File) -> Result<(), QemuError> {
     let saved = state.wait_for(Option::is_some).await;
     let saved = saved.map_err(|_| QemuError::Gone)?.clone();
-    blocking(move || {
-        to.write_all(&saved.unwrap_or_default())
-            .map_err(QemuError::io("cannot hand a machine its state"))
-    })
-    .await
+    state::hand_over(std::io::Cursor::new(saved.unwrap_or_default()), to).await
 }
 
 #[cfg(test)]

@@ -130,7 +130,9 @@ async fn tell(place: &Place, news: &News, patience: Duration) -> Result<(), Qemu
     };
     tokio::time::timeout(patience, telling)
         .await
-        .map_err(|_| no("it did not take the news in time"))?
+        .map_err(|_| QemuError::Silent {
+            reason: "it did not take the news in time".into(),
+        })?
 }
 
 fn number() -> Result<u64, QemuError> {

@@ -1,7 +1,7 @@
 //! The kernel of every machine, and the initial file system around our guest.
 //!
-//! The kernel is Debian's own for clouds, taken from its package by apt (which
-//! checks signatures) and kept by digest. Only the few modules a machine needs
+//! The kernel is Debian's own for clouds (`package` says where it comes from), or one that the
+//! operator names, and is kept by digest. Only the few modules a machine needs
 //! to find its disks and ports are kept with it. The kernel inside the package
 //! is compressed; unpacked once here, it starts sooner.
 
@@ -9,11 +9,11 @@ use crate::cache::{Shelf, freeze};
 use crate::cpio::Archive;
 use crate::error::QemuError;
 use crate::modules::{Lacking, Modules};
-use crate::{lz4, tool};
+use crate::{deb, identity, lz4, package, packing};
+use motu_core::config::QemuConfig;
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 
-const PACKAGE: &str = "linux-image-cloud-amd64";
 /// The name under which the kernel in use is found.
 const CURRENT: &str = "current-v4";
 const KERNEL: &str = "vmlinux";
@@ -23,32 +23,84 @@ const NETWORK_MODULES: &str = "modules-network";
 /// What an unpacked kernel may weigh.
 const MAX_KERNEL: usize = 512 << 20;
 
-/// With what they need themselves; see `modules`.
-const WANTED: [&str; 9] = [
-    "virtio",
-    "virtio_ring",
-    "virtio_pci_modern_dev",
-    "virtio_pci_legacy_dev",
-    "virtio_pci",
-    "virtio_blk",
-    "virtio_console",
-    // Tells QEMU of a kernel that gives up.
-    "pvpanic",
-    "pvpanic-mmio",
-];
-
-/// Further modules, for machines whose disks are kept.
-const WANTED_KEPT: [&str; 1] = ["overlay"];
-
-/// Further modules, for machines with a network.
-const WANTED_NETWORK: [&str; 3] = ["failover", "net_failover", "virtio_net"];
-
-/// Which modules are where.
+/// Which modules are where, with what they need themselves; see `modules`. A kernel that has one of
+/// them built in needs no file for it. Those for machines whose disks are kept, and for machines
+/// with a network, come after those of all machines.
 const SETS: [(&str, &[&str]); 3] = [
-    (MODULES, &WANTED),
-    (KEPT_MODULES, &WANTED_KEPT),
-    (NETWORK_MODULES, &WANTED_NETWORK),
+    (
+        MODULES,
+        &["virtio_pci", "virtio_blk", "virtio_console", "ext4"],
+    ),
+    (KEPT_MODULES, &["overlay"]),
+    (NETWORK_MODULES, &["virtio_net"]),
 ];
+
+/// Loaded where a kernel has them: they tell QEMU of a kernel that gives up.
+const WELCOME: [&str; 2] = ["pvpanic", "pvpanic-mmio"];
+
+/// Where a kernel comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Source {
+    /// A kernel of the operator's, and the directory of its modules.
+    Files { kernel: PathBuf, modules: PathBuf },
+    /// A package of the operator's.
+    Package(PathBuf),
+    /// Debian, by apt or by a mirror.
+    Debian { mirror: Option<String> },
+}
+
+impl Source {
+    fn of(config: &QemuConfig) -> Source {
+        match (&config.kernel, &config.modules, &config.kernel_package) {
+            (Some(kernel), Some(modules), _) => Source::Files {
+                kernel: kernel.clone(),
+                modules: modules.clone(),
+            },
+            (_, _, Some(package)) => Source::Package(package.clone()),
+            _ => Source::Debian {
+                mirror: config.mirror.clone(),
+            },
+        }
+    }
+
+    /// The name under which the kernel from here is found. Another file has another one.
+    fn current(&self) -> String {
+        let files = match self {
+            Source::Debian { .. } => return CURRENT.to_string(),
+            Source::Files { kernel, modules } => vec![kernel, modules],
+            Source::Package(package) => vec![package],
+        };
+        let mut digest = Sha256::new();
+        for file in files {
+            digest.update(identity::file_identity(file));
+        }
+        format!("{CURRENT}-{}", hex(&digest))
+    }
+
+    /// What there is to say before a kernel is there.
+    fn describe(&self) -> String {
+        match self {
+            Source::Files { kernel, .. } => format!("{}, as configured", kernel.display()),
+            Source::Package(package) => format!("{}, as configured", package.display()),
+            Source::Debian { mirror } => format!(
+                "will be downloaded from {} with the first machine ({} MB)",
+                mirror.as_deref().unwrap_or("Debian"),
+                package::PINNED.bytes / 1_000_000
+            ),
+        }
+    }
+
+    /// A file the operator named and that is not there.
+    fn missing(&self) -> Option<&Path> {
+        match self {
+            Source::Files { kernel, modules } => [kernel, modules].into_iter(),
+            Source::Package(package) => [package, package].into_iter(),
+            Source::Debian { .. } => return None,
+        }
+        .map(PathBuf::as_path)
+        .find(|path| !path.exists())
+    }
+}
 
 /// What a machine boots.
 #[derive(Clone, Debug)]
@@ -64,24 +116,40 @@ pub(crate) struct Kernel {
 pub(crate) struct Kernels {
     shelf: Shelf,
     initial: Shelf,
+    source: Source,
 }
 
 impl Kernels {
-    pub(crate) fn open(home: &Path) -> Result<Kernels, QemuError> {
+    pub(crate) fn open(home: &Path, config: &QemuConfig) -> Result<Kernels, QemuError> {
         Ok(Kernels {
             shelf: Shelf::open(home, "kernels")?,
             initial: Shelf::open(home, "initramfs")?,
+            source: Source::of(config),
         })
     }
 
     /// Whether a kernel is there already.
     pub(crate) fn is_ready(&self) -> bool {
-        self.shelf.path(CURRENT).join(KERNEL).exists()
+        self.current().join(KERNEL).exists()
+    }
+
+    fn current(&self) -> PathBuf {
+        self.shelf.path(&self.source.current())
+    }
+
+    /// Where the kernel comes from, or the file that is missing for it.
+    pub(crate) fn describe(&self) -> Result<String, QemuError> {
+        match self.source.missing() {
+            Some(path) => Err(QemuError::Kernel {
+                reason: format!("{} is not there", path.display()),
+            }),
+            None => Ok(self.source.describe()),
+        }
     }
 
     /// The kernel with this guest in its initial file system. Blocks; the first time for long.
     pub(crate) fn get(&self, guest: &[u8]) -> Result<Kernel, QemuError> {
-        let current = self.shelf.path(CURRENT);
+        let current = self.current();
         if !self.is_ready() {
             self.fetch()?;
         }
@@ -110,96 +178,72 @@ impl Kernels {
     }
 
     fn fetch(&self) -> Result<(), QemuError> {
-        let Some(claim) = self.shelf.claim(CURRENT)? else {
+        self.describe()?;
+        let name = self.source.current();
+        let Some(claim) = self.shelf.claim(&name)? else {
             return Ok(());
         };
         let scratch = claim.staging.join("scratch");
         std::fs::create_dir(&scratch).map_err(QemuError::io("cannot stage a kernel"))?;
-        let package = download(&scratch)?;
-        let tree = scratch.join("tree");
-        let mut unpack = tool::command("dpkg-deb")?;
-        unpack.arg("-x").arg(package).arg(&tree);
-        tool::run(unpack)?;
-        let digest = arrange(&tree, &claim.staging)?;
+        let digest = match &self.source {
+            Source::Files { kernel, modules } => arrange(kernel, modules, &claim.staging)?,
+            Source::Package(package) => arrange_package(package, &scratch, &claim.staging)?,
+            Source::Debian { mirror } => {
+                let package = package::obtain(mirror.as_deref(), &scratch)?;
+                arrange_package(&package, &scratch, &claim.staging)?
+            }
+        };
         crate::cache::remove(&scratch)?;
         let link = self.shelf.path(".current-new");
         crate::cache::remove(&link)?;
         std::os::unix::fs::symlink(&digest, &link)
             .map_err(QemuError::io("cannot name the kernel"))?;
-        let current = self.shelf.path(CURRENT);
         claim.publish(&digest)?;
-        std::fs::rename(link, current).map_err(QemuError::io("cannot name the kernel"))
+        std::fs::rename(link, self.shelf.path(&name))
+            .map_err(QemuError::io("cannot name the kernel"))
     }
 }
 
-/// Downloads the newest kernel package apt knows of.
-fn download(scratch: &Path) -> Result<PathBuf, QemuError> {
-    let no_kernel = |error: QemuError| match error {
-        QemuError::Failed { tail, .. } => QemuError::Kernel { reason: tail },
-        other => other,
-    };
-    let mut options: Vec<String> = vec!["-o".into(), "APT::Sandbox::User=root".into()];
-    let name = match concrete(&options) {
-        Ok(name) => name,
-        Err(_) => {
-            // The host has no package lists, or old ones: fetch our own and leave the host's alone.
-            for (key, place) in [("Dir::State::lists", "lists"), ("Dir::Cache", "cache")] {
-                let place = scratch.join(place);
-                std::fs::create_dir_all(place.join("partial"))
-                    .map_err(QemuError::io("cannot stage package lists"))?;
-                options.extend(["-o".into(), format!("{key}={}", place.display())]);
-            }
-            let mut update = tool::command("apt-get")?;
-            update.args(&options).args(["-qq", "update"]);
-            tool::run(update).map_err(no_kernel)?;
-            concrete(&options).map_err(no_kernel)?
-        }
-    };
-    let mut download = tool::command("apt-get")?;
-    download
-        .args(&options)
-        .args(["-qq", "download", &name])
-        .current_dir(scratch);
-    tool::run(download).map_err(no_kernel)?;
-    first_with(scratch, |name| name.ends_with(".deb")).ok_or_else(|| QemuError::Kernel {
-        reason: format!("apt downloaded nothing for {name}"),
-    })
-}
-
-/// The package behind the name that always means the newest one.
-fn concrete(options: &[String]) -> Result<String, QemuError> {
-    let mut ask = tool::command("apt-cache")?;
-    ask.args(options).args(["depends", PACKAGE]);
-    let said = tool::run(ask)?;
-    let found = said
-        .lines()
-        .filter_map(|line| line.trim().strip_prefix("Depends: "))
-        .find(|name| name.starts_with("linux-image-"));
-    found.map(str::to_string).ok_or_else(|| QemuError::Kernel {
-        reason: format!("apt does not know {PACKAGE}"),
-    })
+/// The kernel and the modules of a package.
+fn arrange_package(package: &Path, scratch: &Path, staging: &Path) -> Result<String, QemuError> {
+    let tree = scratch.join("tree");
+    let wanted = ["boot", "lib/modules", "usr/lib/modules"];
+    deb::unpack(package, &tree, |path| {
+        wanted.iter().any(|place| path.starts_with(place))
+    })?;
+    let kernel = first_with(&tree.join("boot"), |name| name.starts_with("vmlinuz-"));
+    let kernel = kernel.ok_or_else(|| QemuError::Kernel {
+        reason: "the package has no kernel".into(),
+    })?;
+    // Debian 13 has its modules below /usr.
+    let places = ["lib/modules", "usr/lib/modules"].map(|place| tree.join(place));
+    let modules = places.iter().find(|place| place.is_dir());
+    arrange(&kernel, modules.unwrap_or(&places[0]), staging)
 }
 
 /// Puts the kernel and its modules where machines find them; returns their digest.
-fn arrange(tree: &Path, staging: &Path) -> Result<String, QemuError> {
+fn arrange(kernel: &Path, modules: &Path, staging: &Path) -> Result<String, QemuError> {
     let missing = |what: &str| QemuError::Kernel {
-        reason: format!("the package has no {what}"),
+        reason: format!("{} has no {what}", modules.display()),
     };
-    let packed = first_with(&tree.join("boot"), |name| name.starts_with("vmlinuz-"))
-        .ok_or_else(|| missing("kernel"))?;
-    let packed = std::fs::read(packed).map_err(QemuError::io("cannot read the kernel"))?;
+    let packed = std::fs::read(kernel).map_err(QemuError::io("cannot read the kernel"))?;
     // A kernel that is packed in another way boots as it is, a little later.
     let image = unpack(&packed).unwrap_or(packed);
     write_frozen(&staging.join(KERNEL), &image)?;
     let mut digest = Sha256::new().chain_update(&image);
-    let found = modules_of(&tree.join("lib/modules"));
+    let found = modules_of(modules);
+    let welcome = WELCOME.into_iter().filter(|name| found.has(name));
     let mut loaded = Vec::new();
     for (directory, wanted) in SETS {
+        let mut wanted = wanted.to_vec();
+        if directory == MODULES {
+            wanted.extend(welcome.clone());
+        }
         let modules = staging.join(directory);
         std::fs::create_dir(&modules).map_err(QemuError::io("cannot stage a kernel"))?;
         // Those of the first set are there in every machine.
         let order = found
-            .in_order(wanted, &loaded)
+            .in_order(&wanted, &loaded)
             .map_err(|error| match error {
                 Lacking::Module(name) => missing(&format!("module {name}")),
                 Lacking::Reading(error) => QemuError::io("cannot read a module")(error),
@@ -210,6 +254,7 @@ fn arrange(tree: &Path, staging: &Path) -> Result<String, QemuError> {
                 .file_name()
                 .unwrap_or_default()
                 .to_string_lossy();
+            let name = packing::plain_name(&name);
             write_frozen(
                 &modules.join(format!("{number:02}-{name}")),
                 &module.content,
@@ -231,8 +276,11 @@ fn modules_of(tree: &Path) -> Modules {
             modules.add(name, path.clone());
         }
     }
-    for version in std::fs::read_dir(tree).into_iter().flatten().flatten() {
-        if let Ok(list) = std::fs::read_to_string(version.path().join("modules.builtin")) {
+    let versions = std::fs::read_dir(tree).into_iter().flatten().flatten();
+    let places = versions.map(|version| version.path());
+    // The directory of one version, or of several.
+    for place in places.chain([tree.to_path_buf()]) {
+        if let Ok(list) = std::fs::read_to_string(place.join("modules.builtin")) {
             modules.built_in(&list);
         }
     }

@@ -3,15 +3,19 @@
 //! ```text
 //!   lib         the Runtime contract
 //!   machine     one machine: make, find, pause, end
+//!   restore     a machine from a saved state
 //!   template    saved machines that new ones start from
 //!   spare       machines made ahead
 //!   fork        copies of a machine that runs
 //!   kept        disks that outlive their machine
+//!   program     which QEMU (version) and its firmware; distribution: where to get it
 //!   process     QEMU, started detached; arguments is its command line as data
 //!   place       a machine's directory, and who it belongs to
 //!   guest       the host's end of the serial ports
+//!   state       the state of devices on its way into QEMU
 //!   ram         memory as a sealed file; qcow2 and image: disks
-//!   kernel      the kernel and the initial file system (lz4, cpio); modules: in which order
+//!   kernel      the kernel and the initial file system (lz4, cpio); modules: in which order;
+//!               package, deb, packing: where it comes from
 //!   accel       KVM or emulation, tried before it is believed
 //!   qmp         QEMU's control socket
 //!   cache       what is built once and shared
@@ -30,7 +34,9 @@ mod cache;
 mod cgroup;
 mod check;
 mod cpio;
+mod deb;
 mod disks;
+mod distribution;
 mod error;
 mod fork;
 mod guest;
@@ -41,23 +47,30 @@ mod kernel;
 mod lz4;
 mod machine;
 mod modules;
+mod package;
+mod packing;
 mod place;
 mod process;
+mod program;
 mod prune;
 mod qcow2;
 pub mod qmp;
 mod ram;
 mod record;
 mod removal;
+mod restore;
 mod spare;
+mod state;
 mod sys;
 mod template;
 mod throttle;
 mod tool;
+mod version;
 
 pub use kept::{flatten, flatten_workspace};
 
 use async_trait::async_trait;
+use motu_core::config::QemuConfig;
 use motu_core::report::Check;
 use motu_core::runtime::{
     AtRest, Capabilities, Connection, Ended, Kept, Machine, MachineSpec, Usage,
@@ -78,6 +91,8 @@ pub struct Settings {
     pub accel: Accel,
     /// How many machines may be made ahead, one of a kind, while a kind is in use.
     pub spares: usize,
+    /// What the operator says about QEMU and kernels.
+    pub config: QemuConfig,
 }
 
 /// The `qemu` runtime.
@@ -133,6 +148,11 @@ impl Runtime for Qemu {
         check::all(&self.inner).await
     }
 
+    fn programs(&self) -> String {
+        let found = self.inner.programs.find();
+        found.map_or_else(|_| String::new(), |path| identity::file_identity(&path))
+    }
+
     async fn emulated(&self) -> bool {
         let decided = self.inner.probe.decide(self.inner.accel).await;
         matches!(decided, Ok(accel::Accelerator::Tcg))
@@ -182,7 +202,7 @@ impl Runtime for Qemu {
     }
 
     async fn fork(&self, source: &Machine, copies: &[MachineSpec]) -> Result<Vec<Machine>, Error> {
-        fork::fork(source, copies).await
+        fork::fork(&self.inner, source, copies).await
     }
 
     async fn destroy(&self, machine: &Machine) -> Result<(), Error> {

@@ -8,38 +8,31 @@
 use crate::Settings;
 use crate::accel::Probe;
 use crate::blocking::blocking;
-use crate::cable::Cable;
-use crate::disks::{DISKS, disk_file};
 use crate::error::QemuError;
 use crate::image::{Image, Images, Journal, SLACK};
 use crate::kept::{self, Manifest};
 use crate::kernel::{Kernel, Kernels};
-use crate::place::{BASE, BLANK, Place, QMP, Site};
+use crate::place::{Place, QMP, Site};
 use crate::process::{self, Launch, Start};
-use crate::qcow2::Below;
+use crate::program::{Program, Programs};
 use crate::qmp::Qmp;
 use crate::record::{Record, Shape};
 use crate::removal::remove;
+use crate::restore::{self, Copy};
 use crate::spare::{self, Spare, Spares};
 use crate::sys::Leash;
 use crate::template::{Kind, Template, Templates};
 use crate::throttle::Throttle;
-use crate::{arguments, cache, guest, template, tool};
-use motu_boot::Matter;
+use crate::{cache, guest, state, template};
 use motu_core::runtime::{Ask, Ended, Kept, Machine, MachineSpec};
-use motu_core::sandbox::AppliedLimit;
 use motu_core::{Accel, Error};
-use rustix::pipe::{PipeFlags, pipe_with};
 use serde_json::json;
-use std::fs::File;
-use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::OnceCell;
 
-pub(crate) const PROGRAM: &str = "qemu-system-x86_64";
 /// The least memory the kernel boots in.
 pub(crate) const MIN_MEM_MIB: u64 = 128;
 
@@ -49,6 +42,7 @@ pub(crate) struct Maker {
     guest: Arc<[u8]>,
     pub(crate) accel: Accel,
     pub(crate) probe: Probe,
+    pub(crate) programs: Arc<Programs>,
     pub(crate) kernels: Kernels,
     pub(crate) images: Images,
     pub(crate) templates: Templates,
@@ -66,7 +60,8 @@ impl Maker {
             guest: settings.guest,
             accel: settings.accel,
             probe: Probe::new(&settings.home),
-            kernels: Kernels::open(&settings.home)?,
+            programs: Arc::new(Programs::new(settings.config.program.clone())),
+            kernels: Kernels::open(&settings.home, &settings.config)?,
             images: Images::open(&settings.home)?,
             templates: Templates::open(&settings.home)?,
             kernel: OnceCell::new(),
@@ -85,6 +80,12 @@ impl Maker {
         self.kernel.get_or_try_init(get).await.cloned()
     }
 
+    /// The QEMU of this host.
+    pub(crate) async fn program(&self) -> Result<Program, QemuError> {
+        let programs = self.programs.clone();
+        blocking(move || programs.get()).await
+    }
+
     /// What a call asks for, or else what is configured.
     pub(crate) fn choice(&self, spec: &MachineSpec) -> Accel {
         match spec.accel {
@@ -95,7 +96,7 @@ impl Maker {
 
     async fn kind(&self, spec: &MachineSpec) -> Result<Kind, QemuError> {
         let accel = self.probe.decide(self.choice(spec)).await?;
-        let program = tool::find(PROGRAM)?;
+        let program = self.program().await?;
         let kernel = self.kernel().await?;
         let (images, path) = (self.images.clone(), spec.root.clone());
         let disk_mib = spec.limits.disk_mib.value;
@@ -141,25 +142,12 @@ impl Maker {
             self.make_ahead(kind);
             return Ok(machine);
         }
-        let template = self.templates.get(&kind).await?;
-        let site = Site::open(&spec.dir, None)?;
-        lay_out(&site.own, &kind, &template)?;
-        let state = template.state()?;
-        let launch = Launch {
-            program: &kind.program,
-            site: &site,
-            name: spec.id.as_str(),
-            shape: &kind.shape,
+        let copy = Copy {
+            kind: &kind,
+            site: &Site::open(&spec.dir, None)?,
             layer: 1,
-            throttle: Throttle::of(&spec.limits),
-            start: Start::Restore {
-                ram: &template.ram,
-                state: &state,
-            },
-            leash: None,
-            network: None,
         };
-        let machine = restore(spec, launch, Matter::News).await?;
+        let machine = restore::from_template(&self.templates, spec, copy).await?;
         self.make_ahead(kind);
         Ok(machine)
     }
@@ -180,7 +168,7 @@ impl Maker {
         }
         let spare = self.spares.take(&kind.key())?;
         match spare.become_machine(&spec.dir).await {
-            Ok(record) => Some(made(spec, &kind.shape, record)),
+            Ok(record) => Some(restore::made(spec, &kind.shape, record)),
             Err(error) => {
                 tracing::warn!(%error, "a spare machine was of no use");
                 // It may have taken the directory along.
@@ -260,7 +248,7 @@ impl Maker {
     /// A machine whose disks outlive it: its template is saved before disks are mounted.
     async fn make_kept(&self, spec: &MachineSpec, kept: &Kept) -> Result<Machine, QemuError> {
         let accel = self.probe.decide(self.choice(spec)).await?;
-        let program = tool::find(PROGRAM)?;
+        let program = self.program().await?;
         let kernel = self.kernel().await?;
         let images = self.images.clone();
         let (place, root, ask) = (kept.clone(), spec.root.clone(), spec.limits.disk_mib);
@@ -282,26 +270,12 @@ impl Maker {
             program,
         };
         self.clean(&kind);
-        let template = self.templates.get(&kind).await?;
-        let site = Site::open(&spec.dir, Some(disks))?;
-        site.own
-            .show_baseline(&arguments::kept_path(kept::BASELINE))?;
-        let state = template.state()?;
-        let launch = Launch {
-            program: &kind.program,
-            site: &site,
-            name: spec.id.as_str(),
-            shape: &kind.shape,
+        let copy = Copy {
+            kind: &kind,
+            site: &Site::open(&spec.dir, Some(disks))?,
             layer: manifest.layer,
-            throttle: Throttle::of(&spec.limits),
-            start: Start::Restore {
-                ram: &template.ram,
-                state: &state,
-            },
-            leash: None,
-            network: None,
         };
-        restore(spec, launch, Matter::Disks).await
+        restore::from_template(&self.templates, spec, copy).await
     }
 }
 
@@ -316,10 +290,9 @@ pub(crate) async fn cold_boot(maker: &Maker, spec: &MachineSpec) -> Result<Durat
 /// Starts a process that waits for the state of a template.
 fn make_spare(key: &str, kind: &Kind, template: &Template, dir: &Path) -> Result<Spare, QemuError> {
     let site = Site::open(dir, None)?;
-    lay_out(&site.own, kind, template)?;
+    restore::lay_out(&site.own, kind, template)?;
     let state = template.state()?;
-    let (reading, to) =
-        pipe_with(PipeFlags::CLOEXEC).map_err(QemuError::errno("cannot make a pipe"))?;
+    let (reading, to) = state::pipe()?;
     let leash = Leash::new().map_err(QemuError::io("cannot hold QEMU"))?;
     let launch = Launch {
         program: &kind.program,
@@ -330,33 +303,18 @@ fn make_spare(key: &str, kind: &Kind, template: &Template, dir: &Path) -> Result
         throttle: Throttle::default(),
         start: Start::Restore {
             ram: &template.ram,
-            state: &File::from(reading),
+            state: &reading,
         },
         leash: Some(&leash),
         network: None,
     };
     let (pidfd, _) = process::start(launch)?;
-    let waiting = (state, File::from(to));
     Ok(Spare::unstarted(
         key.to_string(),
         dir,
         (pidfd, leash),
-        waiting,
+        (state, to),
     ))
-}
-
-/// What a machine of a template finds in its directory.
-fn lay_out(place: &Place, kind: &Kind, template: &Template) -> Result<(), QemuError> {
-    if let Some(root) = &kind.root {
-        place.link(&root.path, BASE)?;
-    }
-    place.link(&kind.blank.path, BLANK)?;
-    for disk in DISKS {
-        let below = disk_file(disk, 0);
-        place.link(&template.layer(disk), &below)?;
-        place.add_layer(disk, 1, &kind.shape, (&below, Below::Qcow2))?;
-    }
-    Ok(())
 }
 
 /// The kept disks of a machine, its own from now on and made if this is its first start. Blocks.
@@ -399,57 +357,6 @@ pub(crate) async fn create(maker: &Arc<Maker>, spec: &MachineSpec) -> Result<Mac
     }
 }
 
-/// Starts a prepared machine from a saved state and gives it a life of its own.
-pub(crate) async fn restore(
-    spec: &MachineSpec,
-    launch: Launch<'_>,
-    matter: Matter,
-) -> Result<Machine, QemuError> {
-    let cable = Cable::of(spec).await?;
-    let wired = Launch {
-        network: cable.as_ref().map(Cable::end),
-        ..launch
-    };
-    let pidfd = begin(wired, matter).await?;
-    if let Some(cable) = cable {
-        cable.hold(pidfd)?;
-    }
-    let record = Record::load(&spec.dir).ok_or(QemuError::Gone)?;
-    Ok(made(spec, launch.shape, record))
-}
-
-/// Starts QEMU from a saved state and waits until its guest has taken in the news.
-async fn begin(launch: Launch<'_>, matter: Matter) -> Result<OwnedFd, QemuError> {
-    let place = &launch.site.own;
-    let (pidfd, mut messages) = process::start(launch)?;
-    let watched = pidfd
-        .try_clone()
-        .map_err(QemuError::io("cannot watch QEMU"))?;
-    let begun = async {
-        launch.throttle.apply(place, launch.shape).await?;
-        guest::renew(place, matter).await?;
-        match matter {
-            // Its guest begins only now.
-            Matter::Disks => guest::greet(place).await.map(|link| link.close()),
-            _ => Ok(()),
-        }
-    };
-    tokio::select! {
-        begun = begun => begun.map(|()| pidfd),
-        _ = process::wait(watched) => Err(QemuError::Boot { reason: messages.text() }),
-    }
-}
-
-fn made(spec: &MachineSpec, shape: &Shape, record: Record) -> Machine {
-    Machine {
-        id: spec.id.clone(),
-        dir: spec.dir.clone(),
-        limits: limits(spec, shape),
-        accelerator: Some(shape.accel.name().to_string()),
-        record: serde_json::to_value(record).unwrap_or_default(),
-    }
-}
-
 /// What a virtual machine cannot promise is refused when it was asked for by value.
 pub(crate) fn refuse(spec: &MachineSpec) -> Result<(), Error> {
     let limits = &spec.limits;
@@ -468,42 +375,6 @@ pub(crate) fn refuse(spec: &MachineSpec) -> Result<(), Error> {
         }
     }
     Ok(())
-}
-
-fn limits(spec: &MachineSpec, shape: &Shape) -> Vec<AppliedLimit> {
-    let limit = |name: &str, value: u64, enforced: bool, by: &str| AppliedLimit {
-        name: name.into(),
-        value,
-        enforced,
-        by: by.into(),
-    };
-    let own_kernel = "nothing: the machine has a kernel of its own";
-    let limits = &spec.limits;
-    let throttled = limits.io().into_iter();
-    let throttled = throttled.map(|(name, value)| limit(name, value, true, "QEMU"));
-    let usual = [
-        limit(
-            "vcpu_count",
-            limits.vcpu_count.value,
-            true,
-            "virtual processors",
-        ),
-        limit(
-            "mem_mib",
-            limits.mem_mib.value,
-            true,
-            "memory of the virtual machine",
-        ),
-        limit(
-            "disk_mib",
-            shape.disk_mib,
-            true,
-            "size of the virtual disks, the root's and that of /workspace each",
-        ),
-        limit("pids_max", limits.pids_max.value, false, own_kernel),
-        limit("nofile", limits.nofile.value, false, own_kernel),
-    ];
-    usual.into_iter().chain(throttled).collect()
 }
 
 /// The record of a machine: the one in its directory is the newest.

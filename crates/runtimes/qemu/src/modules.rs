@@ -4,11 +4,14 @@
 //! (`virtio` and `virtio_ring` have changed places). So what each says is followed: its needs come
 //! before it, wanted or not. What a kernel has built in needs no file.
 
+use crate::packing;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 /// Where a module names its needs, in its `.modinfo` section.
 const DEPENDS: &[u8] = b"\0depends=";
+/// What a module may weigh.
+const MAX_MODULE: u64 = 64 << 20;
 /// Longest list of needs that is read.
 const MAX_DEPENDS: usize = 4096;
 
@@ -25,6 +28,7 @@ pub(crate) struct Module {
     pub(crate) name: String,
     /// As the package calls it.
     pub(crate) file: PathBuf,
+    /// Not compressed.
     pub(crate) content: Vec<u8>,
 }
 
@@ -48,6 +52,11 @@ impl Modules {
             Some(plain(file.split_once(".ko")?.0))
         });
         self.built_in.extend(names);
+    }
+
+    /// Whether there is a file of that module.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.files.contains_key(&plain(name))
     }
 
     /// What `wanted` needs and does not have in `before`, in the order of loading.
@@ -77,7 +86,9 @@ impl Modules {
         let Some(file) = self.files.get(&name).cloned() else {
             return Err(Lacking::Module(name));
         };
-        let content = std::fs::read(&file).map_err(Lacking::Reading)?;
+        let content = std::fs::read(&file)
+            .and_then(|packed| packing::unpacked(&packed, MAX_MODULE))
+            .map_err(Lacking::Reading)?;
         for need in depends(&content) {
             self.visit(need, seen, order)?;
         }
@@ -95,7 +106,7 @@ fn plain(name: &str) -> String {
     name.replace('-', "_")
 }
 
-/// The modules that one needs; none of one that is compressed, where nobody can tell.
+/// The modules that one needs.
 fn depends(content: &[u8]) -> Vec<String> {
     let found = content
         .windows(DEPENDS.len())

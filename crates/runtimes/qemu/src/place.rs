@@ -4,7 +4,7 @@
 //! write to nothing but its disks and its saved state. What machines share (kernel, images, template) is hard-linked in, readable
 //! and not writable, so it also stays while the cache is cleaned.
 
-use crate::accel::Accelerator;
+use crate::accel::{Accelerator, Node};
 use crate::disks::{BASELINE, BASELINE_BYTES, DISKS, disk_file};
 use crate::error::QemuError;
 use crate::qcow2::{self, Below};
@@ -263,15 +263,11 @@ pub(crate) fn clear(dir: &Path) -> io::Result<()> {
 
 /// The group with which a machine may use the host's node of KVM.
 fn kvm_group(own: u32) -> Result<u32, QemuError> {
-    let device = crate::sys::kvm::DEVICE;
-    let found = std::fs::metadata(device).map_err(QemuError::io("cannot look at /dev/kvm"))?;
-    match (found.mode(), found.gid()) {
-        (mode, _) if mode & 0o006 == 0o006 => Ok(own),
-        (mode, group) if mode & 0o060 == 0o060 && group != 0 => Ok(group),
-        _ => Err(QemuError::Unprivileged {
-            reason: format!("{device} is root's alone, and no private node can be made here"),
-        }),
-    }
+    let node = Node::find().ok_or_else(|| QemuError::Kvm {
+        reason: crate::sys::kvm::ABSENT.to_string(),
+    })?;
+    node.group(own)
+        .map_err(|reason| QemuError::Unprivileged { reason })
 }
 
 /// An id for a machine that exists for this process, never root's: inside a user namespace most

@@ -8,6 +8,7 @@ use crate::arguments::{
 use crate::disks::{DISKS, disk_file};
 use crate::error::QemuError;
 use crate::place::{LINK, NEWS, QMP, STATE, Site, TURN};
+use crate::program::Program;
 use crate::record::{Process, Record, Shape};
 use crate::sys::{self, Jail, Leash, Spawn};
 use crate::throttle::{self, Throttle};
@@ -18,6 +19,10 @@ use std::fs::File;
 use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::Path;
+use std::time::Duration;
+
+/// How long QEMU may take to end when it has closed its sockets.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// What a machine starts from.
 #[derive(Clone, Copy, Debug)]
@@ -43,7 +48,7 @@ impl Messages {
 /// A process to be.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Launch<'a> {
-    pub(crate) program: &'a Path,
+    pub(crate) program: &'a Program,
     pub(crate) site: &'a Site,
     pub(crate) name: &'a str,
     pub(crate) shape: &'a Shape,
@@ -66,7 +71,7 @@ pub(crate) fn start(launch: Launch<'_>) -> Result<(OwnedFd, Messages), QemuError
     let place = &site.own;
     let kept = site.kept.as_ref().map(|kept| kept.path().to_path_buf());
     let identity = place.identity(shape.accel)?;
-    let jail = jail(launch.program, shape, identity)?;
+    let jail = jail(&launch.program.path, shape, identity)?;
     let mut record = Record::new(*shape, layer, kept);
     // Written down before they are made, so that whoever removes the machine finds them.
     record.cgroups = cgroup::dirs(place.path())?;
@@ -113,12 +118,12 @@ pub(crate) fn start(launch: Launch<'_>) -> Result<(OwnedFd, Messages), QemuError
     let disks: Vec<String> = DISKS.iter().map(|disk| disk_file(disk, layer)).collect();
     site.disks().give(identity, &disks)?;
     place.give(identity, own_files(origin))?;
-    let mut line = arguments(launch.name, shape, layer, origin);
+    let mut line = arguments(launch.program.build(launch.name), shape, layer, origin);
     if !launch.throttle.is_none() {
         line.push(throttle::STOPPED.to_string());
     }
     let pid = sys::spawn(Spawn {
-        program: launch.program,
+        program: &launch.program.path,
         arguments: &line,
         directory: place.handle(),
         identity,
@@ -176,6 +181,37 @@ pub(crate) async fn wait(pidfd: OwnedFd) -> std::io::Result<Option<String>> {
     // The guard is a borrow of what is used below.
     drop(watched.readable().await?);
     Ok(reap(watched.get_ref().as_fd()))
+}
+
+/// Why nothing came of what a machine was to do.
+#[derive(Debug)]
+pub(crate) enum Failed {
+    /// QEMU has ended; how, where it is known.
+    Ended(String),
+    Work(QemuError),
+}
+
+/// Does something with a machine for as long as its process lives.
+pub(crate) async fn while_it_lives<T>(
+    pidfd: &OwnedFd,
+    work: impl Future<Output = Result<T, QemuError>>,
+) -> Result<T, Failed> {
+    let watching = |error| Failed::Work(QemuError::io("cannot watch QEMU")(error));
+    let ended = wait(pidfd.try_clone().map_err(watching)?);
+    tokio::pin!(ended);
+    let how = tokio::select! {
+        done = work => match done {
+            Ok(done) => return Ok(done),
+            // Of a QEMU that ends, the sockets are closed first: the cause is in what it said.
+            Err(error) => match tokio::time::timeout(LAST_WORDS, ended).await {
+                Ok(how) => how,
+                Err(_) => return Err(Failed::Work(error)),
+            },
+        },
+        how = &mut ended => how,
+    };
+    let how = how.ok().flatten();
+    Err(Failed::Ended(how.unwrap_or_else(|| "QEMU ended".into())))
 }
 
 /// Takes the exit status of a child, so that nothing of it stays.

@@ -12,7 +12,6 @@
 //! `sys::Leash`), and its directory is swept by the next one. It goes by
 //! itself when nobody has wanted it for a while.
 
-use crate::blocking::blocking;
 use crate::error::QemuError;
 use crate::guest;
 use crate::place::{Place, QMP};
@@ -20,7 +19,7 @@ use crate::process;
 use crate::qmp::Qmp;
 use crate::record::Record;
 use crate::sys::Leash;
-use crate::{cache, cgroup};
+use crate::{cache, cgroup, state};
 use motu_boot::Matter;
 use rustix::process::{Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
 use serde_json::json;
@@ -125,15 +124,13 @@ impl Spare {
     }
 }
 
-/// Gives a process the state it waits for; the end of the file is the end of the state.
+/// Gives a process the state it waits for.
 async fn hand_over(state: &File, to: &mut File) -> Result<(), QemuError> {
     let handing = || QemuError::io("cannot hand a machine its state");
-    let mut from = state.try_clone().map_err(handing())?;
+    let from = state.try_clone().map_err(handing())?;
     // The only one that is left of this end: with it the pipe is closed.
     let nothing = File::open("/dev/null").map_err(handing())?;
-    let mut to = std::mem::replace(to, nothing);
-    blocking(move || std::io::copy(&mut from, &mut to).map_err(handing())).await?;
-    Ok(())
+    state::hand_over(from, std::mem::replace(to, nothing)).await
 }
 
 impl Drop for Spare {

@@ -10,6 +10,7 @@
 //!   templates/KEY/   manifest.json  state  ram  root-0.qcow2  work-0.qcow2
 //! ```
 
+use crate::accel::Accelerator;
 use crate::arguments::{self, Origin};
 use crate::blocking::blocking;
 use crate::cache::{self, Claim, Shelf};
@@ -18,7 +19,8 @@ use crate::error::QemuError;
 use crate::image::Image;
 use crate::kernel::Kernel;
 use crate::place::{BASE, BLANK, Place, QMP, STATE, Site};
-use crate::process::{self, Launch, Messages, Start};
+use crate::process::{self, Failed, Launch, Messages, Start};
+use crate::program::Program;
 use crate::qcow2::Below;
 use crate::qmp::Qmp;
 use crate::record::Shape;
@@ -47,6 +49,10 @@ const MAX_STATE: u64 = 64 << 20;
 /// How long a machine rests before it is saved: what its kernel has put off is done once
 /// and not in every copy.
 const REST: Duration = Duration::from_millis(300);
+/// How old a machine under KVM is before it is saved: KVM takes a time-stamp counter that is
+/// written again within a second for a correction of the first one, and a copy of a younger
+/// machine would begin late.
+const KVM_AGE: Duration = Duration::from_secs(3);
 /// Templates whose memory is kept at hand.
 const AT_HAND: usize = 4;
 
@@ -58,7 +64,7 @@ pub(crate) struct Kind {
     pub(crate) root: Option<Image>,
     pub(crate) blank: Image,
     pub(crate) kernel: Kernel,
-    pub(crate) program: PathBuf,
+    pub(crate) program: Program,
 }
 
 impl Kind {
@@ -70,13 +76,14 @@ impl Kind {
         add(&self.blank.digest);
         add(&self.kernel.digest);
         add(&format!("{:?}", self.shape));
-        add(&identity::file_identity(&self.program));
+        add(&identity::file_identity(&self.program.path));
+        let build = self.program.build("");
         for origin in [Origin::Boot, Origin::Restore] {
-            for argument in arguments::arguments("", &self.shape, 0, origin) {
+            for argument in arguments::arguments(build, &self.shape, 0, origin) {
                 add(&argument);
             }
         }
-        add(&identity::processor_identity(self.shape.accel));
+        add(identity::processor_identity(self.shape.accel));
         crate::kernel::hex(&digest)
     }
 
@@ -86,7 +93,7 @@ impl Kind {
         let digest = Sha256::new()
             .chain_update(VERSION.to_le_bytes())
             .chain_update(&self.kernel.digest)
-            .chain_update(identity::file_identity(&self.program));
+            .chain_update(identity::file_identity(&self.program.path));
         crate::kernel::hex(&digest)
     }
 }
@@ -202,6 +209,27 @@ impl Templates {
         Ok(template)
     }
 
+    /// Another template of a kind, in place of one that no machine came of. If somebody else has
+    /// made another already, it is that one.
+    pub(crate) async fn instead_of(
+        &self,
+        kind: &Kind,
+        failed: &Arc<Template>,
+    ) -> Result<Arc<Template>, QemuError> {
+        let key = kind.key();
+        let slot = self.slot(&key);
+        let mut slot = slot.lock().await;
+        match &*slot {
+            Some(other) if !Arc::ptr_eq(other, failed) => return Ok(other.clone()),
+            _ => *slot = None,
+        }
+        let (shelf, name) = (self.shelf.clone(), key.clone());
+        blocking(move || shelf.discard(&name)).await?;
+        let template = Arc::new(self.make(&key, kind).await?);
+        *slot = Some(template.clone());
+        Ok(template)
+    }
+
     fn slot(&self, key: &str) -> Slot {
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         let found = slots.iter().position(|(name, _)| name == key);
@@ -246,17 +274,30 @@ async fn build(claim: &Claim, key: &str, kind: &Kind) -> Result<(), QemuError> {
     let staging = claim.staging.clone();
     let seed = staging.join(SEED);
     std::fs::create_dir(&seed).map_err(QemuError::io("cannot stage a template"))?;
+    let begun = Instant::now();
     let (memory, _) = boot(kind, &seed).await?;
     let place = Place::open(&seed)?;
     if !kind.shape.kept {
         let link = guest::greet(&place).await?;
         guest::prepare(&link).await;
         link.close();
-        tokio::time::sleep(REST).await;
     }
+    tokio::time::sleep(rest(&kind.shape, begun.elapsed())).await;
     stop_and_save(&place).await?;
     let (key, base) = (key.to_string(), kind.base());
     blocking(move || keep(&staging, &seed, (key, base), &memory)).await
+}
+
+/// How long a machine of this age stands by before it is saved.
+fn rest(shape: &Shape, age: Duration) -> Duration {
+    let settle = match shape.kept {
+        true => Duration::ZERO,
+        false => REST,
+    };
+    match shape.accel {
+        Accelerator::Tcg => settle,
+        Accelerator::Kvm => settle.max(KVM_AGE.saturating_sub(age)),
+    }
 }
 
 /// Boots a machine in an empty directory until somebody in it answers; returns its
@@ -297,12 +338,12 @@ pub(crate) async fn boot(kind: &Kind, dir: &Path) -> Result<(File, Duration), Qe
             false => guest::greet(place).await.map(|link| link.close()),
         }
     };
-    tokio::select! {
-        booted = tokio::time::timeout(BOOT_TIME, answer) => match booted {
-            Ok(answered) => answered.map(|()| (memory, begun.elapsed())),
-            Err(_) => Err(did_not_boot(place, messages, "it took too long")),
-        },
-        _ = process::wait(pidfd) => Err(did_not_boot(place, messages, "it ended")),
+    let answered = process::while_it_lives(&pidfd, answer);
+    match tokio::time::timeout(BOOT_TIME, answered).await {
+        Ok(Ok(())) => Ok((memory, begun.elapsed())),
+        Ok(Err(Failed::Work(error))) => Err(error),
+        Ok(Err(Failed::Ended(how))) => Err(did_not_boot(place, messages, &how)),
+        Err(_) => Err(did_not_boot(place, messages, "it took too long")),
     }
 }
 
@@ -432,4 +473,35 @@ fn damaged(reason: &str) -> QemuError {
 fn reopen(file: &File) -> Result<File, QemuError> {
     File::open(format!("/proc/self/fd/{}", file.as_raw_fd()))
         .map_err(QemuError::io("cannot open a machine's state"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_young_is_saved_under_kvm() {
+        let shape = |accel, kept| Shape {
+            accel,
+            mem_mib: 256,
+            vcpu_count: 1,
+            disk_mib: 64,
+            root_bytes: 1 << 30,
+            kept,
+            network: false,
+        };
+        let (ms, tcg, kvm) = (Duration::from_millis, Accelerator::Tcg, Accelerator::Kvm);
+        let table = [
+            (shape(tcg, false), ms(500), REST),
+            (shape(tcg, true), ms(500), Duration::ZERO),
+            (shape(kvm, false), ms(500), ms(2500)),
+            (shape(kvm, true), ms(500), ms(2500)),
+            (shape(kvm, false), ms(2900), REST),
+            (shape(kvm, false), ms(9000), REST),
+            (shape(kvm, true), ms(9000), Duration::ZERO),
+        ];
+        for (shape, age, wanted) in table {
+            assert_eq!(rest(&shape, age), wanted, "{shape:?} at {age:?}");
+        }
+    }
 }

@@ -23,7 +23,12 @@ pub(crate) fn find(tool: &str) -> Result<PathBuf, QemuError> {
 
 /// A command with a small, predictable environment.
 pub(crate) fn command(tool: &str) -> Result<Command, QemuError> {
-    let mut command = Command::new(find(tool)?);
+    Ok(command_at(&find(tool)?))
+}
+
+/// The same, for a program that was found already.
+pub(crate) fn command_at(program: &Path) -> Command {
+    let mut command = Command::new(program);
     for name in ["http_proxy", "https_proxy", "no_proxy", "SSL_CERT_FILE"] {
         match std::env::var_os(name) {
             Some(value) => command.env(name, value),
@@ -34,7 +39,7 @@ pub(crate) fn command(tool: &str) -> Result<Command, QemuError> {
         .env("LC_ALL", "C")
         .env("PATH", PLACES.join(":"))
         .stdin(Stdio::null());
-    Ok(command)
+    command
 }
 
 /// Runs a command and returns what it printed.

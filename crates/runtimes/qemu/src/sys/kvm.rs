@@ -172,22 +172,78 @@ impl Drop for Mapping {
     }
 }
 
-/// Runs the trial; the error says in words what is wrong with KVM.
-pub(crate) fn trial() -> Result<(), String> {
-    let device = match std::fs::File::options().read(true).write(true).open(DEVICE) {
-        Ok(device) => OwnedFd::from(device),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(ABSENT.to_string()),
-        Err(error) => return Err(format!("{DEVICE} cannot be opened: {error}")),
-    };
-    match run(&device) {
-        Ok(verdict) => verdict,
-        Err(error) => Err(format!("a trial machine cannot be made: {error}")),
+/// What is wrong with KVM.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Fault {
+    #[error(
+        "it emulates instructions instead of running them ({} ms for what takes one)",
+        .0.as_millis()
+    )]
+    Slow(Duration),
+    #[error("{0}")]
+    Wrong(String),
+}
+
+impl Fault {
+    fn wrong(what: impl Into<String>) -> Fault {
+        Fault::Wrong(what.into())
     }
 }
 
-fn run(device: &OwnedFd) -> io::Result<Result<(), String>> {
+fn open() -> Result<OwnedFd, Fault> {
+    match std::fs::File::options().read(true).write(true).open(DEVICE) {
+        Ok(device) => Ok(OwnedFd::from(device)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(Fault::wrong(ABSENT)),
+        Err(error) => Err(Fault::wrong(format!("{DEVICE} cannot be opened: {error}"))),
+    }
+}
+
+/// Runs the trial.
+pub(crate) fn trial() -> Result<(), Fault> {
+    match run(&open()?) {
+        Ok(verdict) => verdict,
+        Err(error) => Err(Fault::wrong(format!(
+            "a trial machine cannot be made: {error}"
+        ))),
+    }
+}
+
+/// One line of what KVM can show a machine: function, index, flags, then `eax` to `edx`.
+pub(crate) type Entry = [u32; 7];
+
+/// Everything KVM can show a machine of this host's processor; empty where it cannot be asked.
+pub(crate) fn supported() -> Vec<Entry> {
+    let Ok(device) = open() else {
+        return Vec::new();
+    };
+    let Ok(features) = features(&device) else {
+        return Vec::new();
+    };
+    let count = (features.count as usize).min(CPUID_ENTRIES);
+    let entries = features.entries[..count].iter();
+    entries
+        .map(|entry| {
+            let mut short = Entry::default();
+            short.copy_from_slice(&entry[..7]);
+            short
+        })
+        .collect()
+}
+
+fn features(device: &OwnedFd) -> io::Result<Box<Features>> {
+    let mut features = Box::new(Features {
+        count: CPUID_ENTRIES as u32,
+        padding: 0,
+        entries: [[0; 10]; CPUID_ENTRIES],
+    });
+    call(device, GET_SUPPORTED_CPUID, (&raw mut *features) as u64)?;
+    Ok(features)
+}
+
+fn run(device: &OwnedFd) -> io::Result<Result<(), Fault>> {
     if call(device, GET_API_VERSION, 0)? != API_VERSION {
-        return Ok(Err("it speaks another version of its interface".into()));
+        let other = "it speaks another version of its interface";
+        return Ok(Err(Fault::wrong(other)));
     }
     let machine = descriptor(call(device, CREATE_VM, 0)?);
     call(&machine, SET_TSS_ADDR, 0xfffb_d000)?;
@@ -210,23 +266,20 @@ fn run(device: &OwnedFd) -> io::Result<Result<(), String>> {
     Ok(judge(&state, begun.elapsed()))
 }
 
-fn judge(state: &Mapping, took: Duration) -> Result<(), String> {
+fn judge(state: &Mapping, took: Duration) -> Result<(), Fault> {
     const EXIT_REASON: usize = 8;
     const SUBERROR: usize = 32;
     match state.number(EXIT_REASON) {
-        EXIT_IO if took > LOOP_TIME => Err(format!(
-            "it emulates instructions instead of running them ({} ms for what takes one)",
-            took.as_millis()
-        )),
+        EXIT_IO if took > LOOP_TIME => Err(Fault::Slow(took)),
         EXIT_IO => Ok(()),
-        EXIT_INTERNAL_ERROR => Err(format!(
+        EXIT_INTERNAL_ERROR => Err(Fault::wrong(format!(
             "ordinary instructions end a machine with an internal error ({}); \
              this is usual for nested virtualisation without hardware support",
             state.number(SUBERROR)
-        )),
-        other => Err(format!(
+        ))),
+        other => Err(Fault::wrong(format!(
             "a trial machine ended in an unexpected way ({other})"
-        )),
+        ))),
     }
 }
 
@@ -243,12 +296,7 @@ fn fill(memory: &mut Mapping) {
 
 /// Puts the processor into 64-bit mode at the program's first instruction.
 fn prepare(device: &OwnedFd, cpu: &OwnedFd) -> io::Result<()> {
-    let mut features = Box::new(Features {
-        count: CPUID_ENTRIES as u32,
-        padding: 0,
-        entries: [[0; 10]; CPUID_ENTRIES],
-    });
-    call(device, GET_SUPPORTED_CPUID, (&raw mut *features) as u64)?;
+    let features = features(device)?;
     call(cpu, SET_CPUID2, (&raw const *features) as u64)?;
     let mut special = Special::default();
     call(cpu, GET_SREGS, (&raw mut special) as u64)?;
@@ -284,13 +332,19 @@ fn prepare(device: &OwnedFd, cpu: &OwnedFd) -> io::Result<()> {
     call(cpu, SET_REGS, (&raw const general) as u64).map(drop)
 }
 
+/// A signal that comes in the middle of a call says nothing about KVM: the call is made again.
 fn call(fd: &OwnedFd, request: u32, argument: u64) -> io::Result<libc::c_int> {
-    // SAFETY: the argument is an integer or points to a live structure of the type the request names.
-    let result = unsafe { libc::ioctl(fd.as_raw_fd(), request as libc::Ioctl, argument) };
-    if result < 0 {
-        return Err(io::Error::last_os_error());
+    loop {
+        // SAFETY: the argument is an integer or points to a live structure of the type the request names.
+        let result = unsafe { libc::ioctl(fd.as_raw_fd(), request as libc::Ioctl, argument) };
+        if result >= 0 {
+            return Ok(result);
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
     }
-    Ok(result)
 }
 
 fn descriptor(fd: RawFd) -> OwnedFd {

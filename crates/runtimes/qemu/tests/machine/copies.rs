@@ -1,8 +1,8 @@
 //! Copies of a machine that runs.
 
-use crate::support::{World, pid_in, pss_kib};
+use crate::support::{accel, World, pid_in, pss_kib};
 use motu_core::runtime::MachineSpec;
-use motu_core::{Accel, ErrorKind, Runtime};
+use motu_core::{ErrorKind, Runtime};
 use std::time::Instant;
 
 #[tokio::test]
@@ -81,7 +81,7 @@ async fn a_copy_of_another_size_is_refused_and_the_source_goes_on() {
 #[tokio::test]
 #[ignore = "measures for half a minute"]
 async fn figures() {
-    let world = World::with(512, Accel::Tcg);
+    let world = World::with(512, accel());
     let (first, _) = world.create().await;
     world.runtime.destroy(&first).await.unwrap();
     for _ in 0..5 {

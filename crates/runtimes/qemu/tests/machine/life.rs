@@ -1,6 +1,6 @@
 //! One machine, from `create` to nothing left.
 
-use crate::support::{World, pid_in};
+use crate::support::{World, accel, pid_in};
 use motu_core::report::Health;
 use motu_core::runtime::MachineSpec;
 use motu_core::{Accel, ErrorKind, Runtime};
@@ -13,7 +13,7 @@ async fn a_machine_answers_runs_commands_and_leaves_nothing() {
     let begun = Instant::now();
     let (machine, guest) = world.create().await;
     println!("create and connect: {:?}", begun.elapsed());
-    assert_eq!(machine.accelerator.as_deref(), Some("tcg"));
+    assert_eq!(machine.accelerator.as_deref(), Some(accel().as_str()));
     guest.ping().await;
     let begun = Instant::now();
     assert_eq!(guest.sh("id -u; cat /proc/1/comm").await, "0\nmotu-guest");

@@ -2,9 +2,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
+mod broken;
 mod copies;
 mod faults;
 mod keeping;
+mod kernels;
 mod life;
 mod spares;
 mod support;

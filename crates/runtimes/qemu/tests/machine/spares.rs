@@ -1,7 +1,7 @@
 //! Machines made ahead are as new as any other, and never outlive their daemon.
 
-use crate::support::World;
-use motu_core::{Accel, Runtime};
+use crate::support::{World, accel};
+use motu_core::Runtime;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ const IDENTITY: &str = "head -c 16 /dev/urandom | od -An -tx1; cat /etc/machine-
 
 /// A size of their own: these tests count the spares of one kind.
 fn world() -> World {
-    World::with_spares(208, Accel::Tcg, 1)
+    World::with_spares(208, accel(), 1)
 }
 
 async fn until_spare(world: &World) {
@@ -71,7 +71,7 @@ async fn a_spare_becomes_a_machine_like_any_other() {
     // It outlives the daemon now, and a spare does not.
     until_spare(&world).await;
     let spares = own_spares(&world);
-    let next = World::with_spares(208, Accel::Tcg, 0);
+    let next = World::with_spares(208, accel(), 0);
     drop(two);
     world.keep_machines();
     drop(world);

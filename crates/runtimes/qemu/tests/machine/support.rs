@@ -2,6 +2,7 @@
 //! small root, and a client of the guest.
 
 use bytes::Bytes;
+use motu_core::config::QemuConfig;
 use motu_core::runtime::{Ask, Kept, Machine, MachineLimits, MachineSpec};
 use motu_core::{Accel, Runtime, SandboxId};
 use motu_link::frame::CHANNEL_OUT;
@@ -25,7 +26,7 @@ pub struct World {
 
 impl World {
     pub fn new() -> World {
-        World::with(MEM_MIB, Accel::Tcg)
+        World::with(MEM_MIB, accel())
     }
 
     pub fn with(mem_mib: u64, accel: Accel) -> World {
@@ -45,10 +46,45 @@ impl World {
         let shared = World::new();
         link_tree(&shared.home.join("cache"), &home.join("cache"));
         let root = shared.root.clone();
-        World::open(home.to_path_buf(), root, (MEM_MIB, Accel::Tcg, 1))
+        World::open(home.to_path_buf(), root, (MEM_MIB, accel(), 1))
     }
 
-    fn open(home: PathBuf, root: PathBuf, (mem_mib, accel, spares): (u64, Accel, usize)) -> World {
+    /// One apart whose machines are of another QEMU, of a size of their own.
+    pub fn of_program(home: &Path, program: &Path, mem_mib: u64) -> World {
+        let shared = World::new();
+        link_tree(
+            &shared.home.join("cache/kernels"),
+            &home.join("cache/kernels"),
+        );
+        let config = QemuConfig {
+            program: Some(program.to_path_buf()),
+            ..QemuConfig::default()
+        };
+        World::of_config(home, config, mem_mib)
+    }
+
+    /// One apart with nothing in its cache.
+    pub fn of_config(home: &Path, config: QemuConfig, mem_mib: u64) -> World {
+        let root = World::new().root.clone();
+        std::fs::create_dir_all(home.join("cache")).unwrap();
+        World::with_config(home.to_path_buf(), root, (mem_mib, accel(), 0), config)
+    }
+
+    fn open(home: PathBuf, root: PathBuf, shape: (u64, Accel, usize)) -> World {
+        // Another QEMU than the host's own, to see whether machines work with it.
+        let config = QemuConfig {
+            program: std::env::var_os("MOTU_TEST_QEMU").map(PathBuf::from),
+            ..QemuConfig::default()
+        };
+        World::with_config(home, root, shape, config)
+    }
+
+    fn with_config(
+        home: PathBuf,
+        root: PathBuf,
+        (mem_mib, accel, spares): (u64, Accel, usize),
+        config: QemuConfig,
+    ) -> World {
         let program = guest_program();
         let guest = std::fs::read(&program)
             .unwrap_or_else(|error| panic!("{}: {error}; set MOTU_GUEST_BIN", program.display()));
@@ -57,6 +93,7 @@ impl World {
             home: home.clone(),
             accel,
             spares,
+            config,
         })
         .unwrap();
         World {
@@ -147,6 +184,11 @@ impl World {
             .filter(|path| path.join("manifest.json").exists())
             .collect()
     }
+}
+
+/// What machines run on here.
+pub fn accel() -> Accel {
+    motu_needs::accelerator().parse().unwrap()
 }
 
 /// Ends machines a failed test has left.

@@ -1,8 +1,8 @@
 //! Machines from one template are strangers to each other, and a damaged
 //! template is never used.
 
-use crate::support::World;
-use motu_core::{Accel, Runtime};
+use crate::support::{World, accel};
+use motu_core::Runtime;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::time::Instant;
 
@@ -33,8 +33,8 @@ async fn two_machines_share_no_secret() {
 #[tokio::test]
 async fn a_damaged_template_is_made_again() {
     let mem_mib = 192;
-    let before = World::with(mem_mib, Accel::Tcg).templates();
-    let world = World::with(mem_mib, Accel::Tcg);
+    let before = World::with(mem_mib, accel()).templates();
+    let world = World::with(mem_mib, accel());
     let begun = Instant::now();
     let (machine, _) = world.create().await;
     println!("create with a cold boot: {:?}", begun.elapsed());
@@ -90,7 +90,7 @@ async fn a_damaged_template_is_made_again() {
         let manifest = std::fs::metadata(template.join("manifest.json")).unwrap();
         let before = manifest.modified().unwrap();
         // A daemon that has not loaded it yet.
-        let world = World::with(mem_mib, Accel::Tcg);
+        let world = World::with(mem_mib, accel());
         let (machine, guest) = world.create().await;
         guest.ping().await;
         let manifest = std::fs::metadata(template.join("manifest.json")).unwrap();

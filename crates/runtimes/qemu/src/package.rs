@@ -1,0 +1,232 @@
+//! The package of a kernel: from apt where the host is Debian, else by an address and a digest.
+//!
+//! Apt checks signatures, and gives the newest kernel. Every other host gets the one whose digest
+//! stands below: nothing about the mirror it comes from is believed.
+
+use crate::error::QemuError;
+use crate::{distribution, tool};
+use motu_environments::Pinned;
+use std::path::{Path, PathBuf};
+
+/// What always means the newest kernel for clouds.
+const NEWEST: &str = "linux-image-cloud-amd64";
+/// The kernel for hosts without Debian's apt.
+pub(crate) const PINNED: Package = Package {
+    path: "pool/updates/main/l/linux-signed-amd64/\
+           linux-image-6.1.0-55-cloud-amd64_6.1.192-1_amd64.deb",
+    sha256: "ad3018bdd76199acbdb89bdbd37e849be0614f3829aa85d0eb6154fee951cd0b",
+    bytes: 26_714_844,
+};
+/// Where it is: on every mirror until Debian replaces it, and then in Debian's museum.
+const MIRRORS: [&str; 2] = [
+    "https://deb.debian.org/debian-security",
+    "https://snapshot.debian.org/archive/debian-security/20261118T000000Z",
+];
+
+/// A package that is known before it is downloaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Package {
+    /// Below a mirror.
+    pub(crate) path: &'static str,
+    pub(crate) sha256: &'static str,
+    pub(crate) bytes: u64,
+}
+
+/// Downloads a package with a kernel; returns where it is. Blocks, for as long as that takes.
+pub(crate) fn obtain(mirror: Option<&str>, scratch: &Path) -> Result<PathBuf, QemuError> {
+    let by_apt = match mirror {
+        None if distribution::is_debian_here() && tool::find("apt-get").is_ok() => {
+            Some(newest(scratch))
+        }
+        _ => None,
+    };
+    let failed = match by_apt {
+        Some(Ok(package)) => return Ok(package),
+        Some(Err(error)) => {
+            tracing::warn!(%error, "apt gives no kernel; a mirror is asked");
+            format!("{error}; ")
+        }
+        None => String::new(),
+    };
+    let mirrors = mirror.map_or(MIRRORS.to_vec(), |one| vec![one]);
+    pinned(&mirrors, PINNED, scratch).map_err(|error| match error {
+        QemuError::Kernel { reason } => QemuError::Kernel {
+            reason: format!("{failed}{reason}"),
+        },
+        other => other,
+    })
+}
+
+/// Downloads a known package from the first of some mirrors that has it.
+pub(crate) fn pinned(
+    mirrors: &[&str],
+    package: Package,
+    scratch: &Path,
+) -> Result<PathBuf, QemuError> {
+    let to = scratch.join("kernel.deb");
+    let mut reasons = Vec::new();
+    for mirror in mirrors {
+        let address = format!("{}/{}", mirror.trim_end_matches('/'), package.path);
+        let pinned = Pinned {
+            what: "the package of the kernel",
+            sha256: package.sha256,
+            bytes: package.bytes,
+        };
+        let download = motu_environments::download(&address, pinned, &to);
+        match tokio::runtime::Handle::current().block_on(download) {
+            Ok(()) => return Ok(to),
+            Err(error) => reasons.push(error.to_string()),
+        }
+    }
+    Err(QemuError::Kernel {
+        reason: reasons.join("; "),
+    })
+}
+
+/// Downloads the newest kernel package apt knows of.
+fn newest(scratch: &Path) -> Result<PathBuf, QemuError> {
+    let no_kernel = |error: QemuError| match error {
+        QemuError::Failed { tail, .. } => QemuError::Kernel { reason: tail },
+        other => other,
+    };
+    let mut options: Vec<String> = vec!["-o".into(), "APT::Sandbox::User=root".into()];
+    let name = match concrete(&options) {
+        Ok(name) => name,
+        Err(_) => {
+            // The host has no package lists, or old ones: fetch our own and leave the host's alone.
+            for (key, place) in [("Dir::State::lists", "lists"), ("Dir::Cache", "cache")] {
+                let place = scratch.join(place);
+                std::fs::create_dir_all(place.join("partial"))
+                    .map_err(QemuError::io("cannot stage package lists"))?;
+                options.extend(["-o".into(), format!("{key}={}", place.display())]);
+            }
+            let mut update = tool::command("apt-get")?;
+            update.args(&options).args(["-qq", "update"]);
+            tool::run(update).map_err(no_kernel)?;
+            concrete(&options).map_err(no_kernel)?
+        }
+    };
+    let mut download = tool::command("apt-get")?;
+    download
+        .args(&options)
+        .args(["-qq", "download", &name])
+        .current_dir(scratch);
+    tool::run(download).map_err(no_kernel)?;
+    let entries = std::fs::read_dir(scratch).into_iter().flatten().flatten();
+    let mut packages = entries.map(|entry| entry.path());
+    let found = packages.find(|path| path.extension().is_some_and(|ending| ending == "deb"));
+    found.ok_or_else(|| QemuError::Kernel {
+        reason: format!("apt downloaded nothing for {name}"),
+    })
+}
+
+/// The package behind the name that always means the newest one.
+fn concrete(options: &[String]) -> Result<String, QemuError> {
+    let mut ask = tool::command("apt-cache")?;
+    ask.args(options).args(["depends", NEWEST]);
+    let said = tool::run(ask)?;
+    let found = said
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("Depends: "))
+        .find(|name| name.starts_with("linux-image-"));
+    found.map(str::to_string).ok_or_else(|| QemuError::Kernel {
+        reason: format!("apt does not know {NEWEST}"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::blocking::blocking;
+    use sha2::{Digest, Sha256};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    const CONTENT: &[u8] = b"a package, for all a mirror knows";
+    const PATH: &str = "pool/l/linux.deb";
+
+    /// A mirror on the loopback; answers everything with the same, if it has it.
+    async fn mirror(content: &'static [u8], asked: Arc<AtomicUsize>) -> String {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                asked.fetch_add(1, Ordering::SeqCst);
+                let mut request = vec![0; 4096];
+                let got = stream.read(&mut request).await.unwrap();
+                let request = String::from_utf8_lossy(&request[..got]).into_owned();
+                let head = match request.starts_with(&format!("GET /debian/{PATH} ")) {
+                    true => format!(
+                        "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n",
+                        content.len()
+                    ),
+                    false => "HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n".to_string(),
+                };
+                stream.write_all(head.as_bytes()).await.unwrap();
+                if head.contains("200 OK") {
+                    stream.write_all(content).await.unwrap();
+                }
+            }
+        });
+        format!("http://{address}/debian/")
+    }
+
+    fn package() -> Package {
+        let digest = Sha256::digest(CONTENT);
+        let text: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+        Package {
+            path: PATH,
+            sha256: text.leak(),
+            bytes: CONTENT.len() as u64,
+        }
+    }
+
+    async fn fetch(mirrors: Vec<String>, package: Package) -> Result<Vec<u8>, QemuError> {
+        blocking(move || {
+            let scratch = tempfile::tempdir().unwrap();
+            let mirrors: Vec<&str> = mirrors.iter().map(String::as_str).collect();
+            let fetched = pinned(&mirrors, package, scratch.path());
+            let left = std::fs::read_dir(scratch.path()).unwrap().count();
+            assert_eq!(left, usize::from(fetched.is_ok()), "nothing half is left");
+            Ok(std::fs::read(fetched?).unwrap())
+        })
+        .await
+    }
+
+    #[tokio::test]
+    async fn a_package_comes_from_the_first_mirror_that_has_it() {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let good = mirror(CONTENT, asked.clone()).await;
+        assert_eq!(fetch(vec![good.clone()], package()).await.unwrap(), CONTENT);
+        // A mirror without it, one that nobody runs, and then the good one.
+        let without = format!("{good}elsewhere");
+        let mirrors = vec![without, "http://127.0.0.1:1/debian".into(), good];
+        assert_eq!(fetch(mirrors, package()).await.unwrap(), CONTENT);
+        assert_eq!(asked.load(Ordering::SeqCst), 3);
+    }
+
+    #[tokio::test]
+    async fn another_content_is_refused_whatever_its_size() {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let altered: &[u8] = b"A package, for all a mirror knows";
+        assert_eq!(altered.len(), CONTENT.len());
+        for content in [
+            altered,
+            b"short",
+            b"a package, for all a mirror knows and more",
+        ] {
+            let bad = mirror(content, asked.clone()).await;
+            let error = fetch(vec![bad], package()).await.unwrap_err();
+            assert!(matches!(error, QemuError::Kernel { .. }));
+            assert!(error.to_string().contains("has digest"), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_is_pinned_is_whole() {
+        assert_eq!(PINNED.sha256.len(), 64);
+        assert!(PINNED.path.ends_with("_amd64.deb") && !PINNED.path.contains(' '));
+        assert!(MIRRORS.iter().all(|mirror| mirror.starts_with("https://")));
+    }
+}
