@@ -5,6 +5,7 @@
 //!   lib      the list of promises, and the findings
 //!   asks     short forms of the calls that checks use
 //!   checks   one function per promise
+//!   trial    a self-test of a runtime on this host; outside: its machines as the host sees them
 //! ```
 //!
 //! Nothing here is specific to a runtime. `motu doctor --conformance` shows the findings to
@@ -12,6 +13,10 @@
 
 mod asks;
 mod checks;
+mod outside;
+mod trial;
+
+pub use trial::{Came, Step, Subject, Trial, try_out};
 
 use asks::Asks;
 use motu_core::Service;

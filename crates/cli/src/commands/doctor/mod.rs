@@ -1,5 +1,7 @@
 //! `motu doctor`: what works on this host, and what would help.
 
+mod deep;
+
 use crate::context::Context;
 use crate::failure::{Reader, exit_code};
 use crate::show::answer;
@@ -12,10 +14,10 @@ use std::process::ExitCode;
 
 /// Look at this host: what works, what does not, and what would help
 ///
-/// Exits with 107 when no sandbox can be made; with --conformance, with 108 when a promise is broken.
+/// Exits with 107 when no sandbox can be made, or a self-test (--deep) fails; with --conformance, with 108 when a promise is broken.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Also boot a machine with each runtime
+    /// Also try each runtime that works with real machines; ends with a text for a report
     #[arg(long)]
     deep: bool,
 
@@ -46,8 +48,11 @@ impl Args {
         if let Some(runtime) = self.conformance.clone() {
             return self.conforms(runtime, context).await;
         }
+        if self.deep {
+            return deep::run(self.json, context).await;
+        }
         let client = context.client();
-        let work = client.doctor(Examine { deep: self.deep });
+        let work = client.doctor(Examine { deep: false });
         let doctor = waiting::told("looking at this host", Reader::of(self.json), work).await?;
         answer(self.json, &doctor, text);
         Ok(match doctor.healthy {
