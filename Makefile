@@ -1,11 +1,12 @@
 # Two commands matter: `make demo` and `make test`. The rest is for daily work.
 
-.PHONY: help demo test quick check build bench fuzz chaos pjdfstest setup clean-home
+.PHONY: help dist demo test quick check build bench fuzz chaos pjdfstest setup clean-home
 
 help:
 	@echo "make demo    install what the machine lacks, build, and show motu at work"
 	@echo "make test    the same, then every check and every test"
 	@echo "make quick   build and unit tests only (daily work)"
+	@echo "make dist    an archive and a Debian package of the built program, in target/dist"
 	@echo "make bench   the figures of SPECIFICATION.md, beside their rivals"
 	@echo "make check   format, lints, licences"
 	@echo "make fuzz    a longer run of every fuzz target (SECONDS=60 each)"
@@ -18,6 +19,9 @@ setup:
 
 build: setup
 	cargo build --release -p motu
+
+dist: build
+	tools/dist
 
 demo: build
 	target/release/motu demo
