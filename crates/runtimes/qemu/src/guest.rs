@@ -30,6 +30,10 @@ const MAX_ANSWERS: usize = 64 * TOKEN_BYTES;
 
 /// Opens a fresh connection to the guest, before the greeting.
 pub(crate) async fn connect(place: &Place) -> Result<UnixStream, QemuError> {
+    connect_within(place, PATIENCE).await
+}
+
+async fn connect_within(place: &Place, patience: Duration) -> Result<UnixStream, QemuError> {
     let connecting = async {
         let token = random::<TOKEN_BYTES>()?;
         announce(place, &token).await?;
@@ -40,7 +44,7 @@ pub(crate) async fn connect(place: &Place) -> Result<UnixStream, QemuError> {
         link.write_all(&token).await.map_err(failed())?;
         Ok(link)
     };
-    tokio::time::timeout(PATIENCE, connecting)
+    tokio::time::timeout(patience, connecting)
         .await
         .map_err(|_| no("it did not answer; is it paused?"))?
 }
@@ -66,7 +70,12 @@ async fn announce(place: &Place, token: &[u8; TOKEN_BYTES]) -> Result<(), QemuEr
 
 /// Waits until a guest answers.
 pub(crate) async fn greet(place: &Place) -> Result<Link, QemuError> {
-    let mut stream = connect(place).await?;
+    greet_within(place, PATIENCE).await
+}
+
+/// The same for a guest that has to boot first.
+pub(crate) async fn greet_within(place: &Place, patience: Duration) -> Result<Link, QemuError> {
+    let mut stream = connect_within(place, patience).await?;
     let nonce = random::<16>()?;
     let greeting = hello::host(&mut stream, nonce);
     tokio::time::timeout(PATIENCE, greeting)

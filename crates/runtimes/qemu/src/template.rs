@@ -335,7 +335,10 @@ pub(crate) async fn boot(kind: &Kind, dir: &Path) -> Result<(File, Duration), Qe
     let answer = async {
         match kind.shape.kept {
             true => guest::listens(place, BOOT_TIME).await,
-            false => guest::greet(place).await.map(|link| link.close()),
+            false => {
+                let greeted = guest::greet_within(place, BOOT_TIME).await;
+                greeted.map(|link| link.close())
+            }
         }
     };
     let answered = process::while_it_lives(&pidfd, answer);

@@ -1,6 +1,6 @@
 //! Copies of a machine that runs.
 
-use crate::support::{accel, World, pid_in, pss_kib};
+use crate::support::{World, accel, pid_in, pss_kib};
 use motu_core::runtime::MachineSpec;
 use motu_core::{ErrorKind, Runtime};
 use std::time::Instant;
