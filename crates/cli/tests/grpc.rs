@@ -91,6 +91,11 @@ fn sandboxes_health_and_reflection() {
 }
 
 #[test]
+fn the_end_of_the_daemon() {
+    pytest(&place("container"), &["test_end.py"]);
+}
+
+#[test]
 fn commands_and_background_processes() {
     pytest(
         &place("container"),

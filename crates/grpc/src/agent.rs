@@ -4,7 +4,7 @@ use crate::naps::Naps;
 use motu_core::Result;
 use motu_core::config::GrpcConfig;
 use motu_core::verb::{Pass, Verb};
-use motu_gate::{Caller, Gate};
+use motu_gate::{Caller, Gate, Who};
 use std::sync::Arc;
 
 /// Answers the calls of one request. It implements all verbs by passing calls to the gate.
@@ -29,6 +29,14 @@ impl Agent {
     /// The caller's name, with which sandboxes are marked.
     pub fn owner(&self) -> String {
         self.caller.who.to_string()
+    }
+}
+
+impl Agent {
+    /// Whether the caller is the operator: a user of the socket, or a control plane with a
+    /// certificate that the operator's authority signed.
+    pub fn speaks_for_the_host(&self) -> bool {
+        matches!(self.caller.who, Who::Local { .. } | Who::Remote)
     }
 }
 

@@ -157,11 +157,26 @@ impl Agent {
         Ok(PingSandboxResponse {})
     }
 
+    /// Destroys the caller's sandboxes and stops the daemon. Workspaces and the sandboxes of others
+    /// stay: the next daemon adopts them.
     pub async fn terminate(self, _: TerminateRequest) -> Result<TerminateResponse> {
-        Err(
-            Error::unsupported("this daemon cannot be ended by a call yet")
-                .hint("destroy its sandboxes; the operator of the host ends it"),
-        )
+        if !self.speaks_for_the_host() {
+            let error = Error::new(ErrorKind::Denied, "this caller may not end the daemon");
+            return Err(error.hint("the operator of the host may"));
+        }
+        let all = self.list_sandboxes(ListSandboxes { all: false }).await?;
+        let owner = self.owner();
+        let own = |sandbox: &Sandbox| sandbox.owner == owner && !sandbox.keep;
+        for sandbox in all.sandboxes.into_iter().filter(own) {
+            match self.destroy_sandbox(&sandbox.sandbox_id).await {
+                Err(error) if error.kind != ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        // The same as `motu serve --stop`: calls that are being served, this one too, are finished.
+        rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::TERM)
+            .map_err(|errno| Error::io("stop the daemon", &errno.into()))?;
+        Ok(TerminateResponse {})
     }
 }
 

@@ -227,8 +227,6 @@ def test_what_was_used_is_told(stub):
             points("5m")
         with refused(Code.NOT_FOUND):
             stub.GetSandboxMetrics(pb.GetSandboxMetricsRequest(sandbox_id="cl-nobody"))
-    with refused(Code.UNIMPLEMENTED):
-        stub.Terminate(pb.TerminateRequest())
 
 
 def test_ping_counts_as_a_use(stub, box):
