@@ -138,6 +138,10 @@ limits! {
     SERVICE_TAIL_LINES = "service_tail_lines", default 200, 1 => 100_000, "lines", "lines of a service's log in one answer";
     SHELLS = "shells", default 16, 1 => 16, "shells", "open shells of a workspace";
     SHELL_CHARS = "shell_chars", default 65_536, 1 => 1_048_576, "characters", "output in one read of a shell";
+    IDEMPOTENCY_KEYS = "idempotency_keys", default 10_000, 1 => 10_000, "keys", "keys of requests that are remembered; the oldest are forgotten first";
+    IDEMPOTENCY_SECONDS = "idempotency_seconds", default 86_400, 1 => 86_400, "s", "how long the key of a request and its answer are remembered";
+    IDEMPOTENCY_KEY_BYTES = "idempotency_key_bytes", default 255, 1 => 255, "bytes", "an Idempotency-Key";
+    IDEMPOTENCY_ANSWER_BYTES = "idempotency_answer_bytes", default 262_144, 0 => 262_144, "bytes", "an answer that is remembered for its key";
     SHELL_COLS = "shell_cols", default 120, 2 => 1000, "columns", "the width of a shell of a workspace";
     SHELL_ROWS = "shell_rows", default 30, 1 => 500, "rows", "the height of a shell of a workspace";
     SHELL_IDLE_MS = "shell_idle_ms", default 300, 0 => 60_000, "ms", "the silence after which a read of a shell answers";

@@ -15,8 +15,10 @@ use crate::activity::Activity;
 use crate::app::App;
 use crate::authority::Named;
 use crate::connection::{Speaks, serve_http1, serve_http2, speaks};
+use crate::repeats::Repeats;
 use crate::router::router;
 use axum::Router;
+use axum::middleware::from_fn_with_state;
 use http::Request;
 use hyper::body::Incoming;
 use hyper::service::Service as HyperService;
@@ -56,6 +58,14 @@ impl Server {
     #[must_use]
     pub fn beside(mut self, routes: Router) -> Server {
         self.router = self.router.merge(routes);
+        self
+    }
+
+    /// The same server, which does a request with an `Idempotency-Key` once.
+    #[must_use]
+    pub fn remembering(mut self, repeats: Repeats) -> Server {
+        let once = from_fn_with_state(repeats, crate::repeats::once);
+        self.router = self.router.layer(once);
         self
     }
 

@@ -23,7 +23,7 @@ use lock::{Claim, Lock};
 use motu_core::{Error, Result};
 use motu_engine::Engine;
 use motu_gate::Gate;
-use motu_server::{Activity, Server};
+use motu_server::{Activity, Repeats, Server};
 use ready::Ready;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -98,7 +98,9 @@ async fn serve(place: &Place, origin: Origin, ready: &mut Ready) -> Result<()> {
         config,
     });
     let routes = routes.await?;
-    let server = Server::new(gate, activity.clone()).beside(routes.clone());
+    let server = Server::new(gate, activity.clone())
+        .remembering(Repeats::open(place.path())?)
+        .beside(routes.clone());
     let leaving = watch::Sender::new(false);
     if let Some(remote) = remote {
         tracing::info!(address = %remote.address()?, "serving gRPC to other hosts");

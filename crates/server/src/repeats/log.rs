@@ -1,0 +1,216 @@
+//! The file of keys: one JSON record a line, appended and flushed, rewritten when it is long.
+
+use super::Answer;
+use motu_core::{Error, Result, limits};
+use serde::{Deserialize, Serialize};
+use std::collections::{HashMap, VecDeque};
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Records of which fewer than half are needed are rewritten when there are more than this.
+const REWRITE: usize = 4096;
+/// The longest line: an answer whose every character is escaped.
+const MAX_LINE: u64 = 6 * limits::IDEMPOTENCY_ANSWER_BYTES.max + 64 * 1024;
+
+/// What is known of one key.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Record {
+    pub id: String,
+    /// Empty: the key is free again.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub request: String,
+    /// Seconds since 1970.
+    pub at: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer: Option<Answer>,
+}
+
+impl Record {
+    pub fn begun(id: &str, request: &str) -> Record {
+        Record {
+            id: id.to_string(),
+            request: request.to_string(),
+            at: now(),
+            answer: None,
+        }
+    }
+
+    pub fn forgotten(id: &str) -> Record {
+        Record::begun(id, "")
+    }
+
+    fn is_old(&self, now: u64) -> bool {
+        self.at.saturating_add(limits::IDEMPOTENCY_SECONDS.default) < now
+    }
+}
+
+#[derive(Debug)]
+pub struct Log {
+    path: PathBuf,
+    written: Mutex<Written>,
+}
+
+#[derive(Debug)]
+struct Written {
+    file: File,
+    lines: usize,
+    /// The newest record of each key.
+    newest: HashMap<String, Record>,
+    /// Keys by age, the oldest first.
+    order: VecDeque<String>,
+}
+
+impl Log {
+    /// Opens the file and gives what it holds. A last line that was cut off was never acknowledged.
+    pub fn open(path: &Path) -> Result<(Log, Vec<Record>)> {
+        let mut newest = HashMap::new();
+        let mut order = VecDeque::new();
+        for record in read(path)? {
+            if newest.insert(record.id.clone(), record.clone()).is_none() {
+                order.push_back(record.id);
+            }
+        }
+        let mut written = Written {
+            file: append_to(path)?,
+            lines: usize::MAX,
+            newest,
+            order,
+        };
+        written.shorten();
+        written.rewrite(path)?;
+        let records = written.newest.values().cloned().collect();
+        let log = Log {
+            path: path.to_path_buf(),
+            written: Mutex::new(written),
+        };
+        Ok((log, records))
+    }
+
+    /// Brings a record to the disk. Gives the keys that were given up for it.
+    pub fn append(&self, record: Record) -> Result<Vec<String>> {
+        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        written.write(&record)?;
+        match record.request.is_empty() {
+            true => {
+                written.newest.remove(&record.id);
+                written.order.retain(|id| *id != record.id);
+            }
+            false => {
+                let id = record.id.clone();
+                if written.newest.insert(id.clone(), record).is_none() {
+                    written.order.push_back(id);
+                }
+            }
+        }
+        let dropped = written.shorten();
+        if written.lines > REWRITE && written.lines > 2 * written.newest.len() {
+            written.rewrite(&self.path)?;
+        }
+        Ok(dropped)
+    }
+}
+
+impl Written {
+    fn write(&mut self, record: &Record) -> Result<()> {
+        let mut line = serde_json::to_vec(record)
+            .map_err(|error| Error::internal(format!("a record of a key: {error}")))?;
+        line.push(b'\n');
+        let written = self.file.write_all(&line);
+        let flushed = written.and_then(|()| self.file.sync_data());
+        flushed.map_err(|error| Error::io("keep an Idempotency-Key", &error))?;
+        self.lines = self.lines.saturating_add(1);
+        Ok(())
+    }
+
+    /// Gives up keys that are a day old, and the oldest when there are too many.
+    fn shorten(&mut self) -> Vec<String> {
+        let (now, most) = (now(), limits::IDEMPOTENCY_KEYS.default as usize);
+        let mut dropped = Vec::new();
+        while let Some(id) = self.order.front() {
+            let old = self.newest.get(id).is_none_or(|record| record.is_old(now));
+            if !old && self.order.len() <= most {
+                break;
+            }
+            if let Some(id) = self.order.pop_front() {
+                self.newest.remove(&id);
+                dropped.push(id);
+            }
+        }
+        dropped
+    }
+
+    /// Replaces the file by one that holds only what is needed.
+    fn rewrite(&mut self, path: &Path) -> Result<()> {
+        let failed = |error: std::io::Error| Error::io("keep Idempotency-Keys", &error);
+        let fresh = path.with_extension("new");
+        let _ = std::fs::remove_file(&fresh);
+        let mut file = append_to(&fresh)?;
+        let mut out = Vec::new();
+        for id in &self.order {
+            if let Some(record) = self.newest.get(id) {
+                serde_json::to_writer(&mut out, record).map_err(|error| failed(error.into()))?;
+                out.push(b'\n');
+            }
+        }
+        file.write_all(&out)
+            .and_then(|()| file.sync_all())
+            .and_then(|()| std::fs::rename(&fresh, path))
+            .map_err(failed)?;
+        if let Some(directory) = path.parent() {
+            File::open(directory)
+                .and_then(|directory| directory.sync_all())
+                .map_err(failed)?;
+        }
+        (self.file, self.lines) = (file, self.newest.len());
+        Ok(())
+    }
+}
+
+fn append_to(path: &Path) -> Result<File> {
+    let mut options = OpenOptions::new();
+    let options = options.create(true).append(true).mode(0o600);
+    options
+        .open(path)
+        .map_err(|error| Error::io("keep Idempotency-Keys", &error))
+}
+
+/// The records of a file. A damaged one is put aside, with what can be read of it kept.
+fn read(path: &Path) -> Result<Vec<Record>> {
+    let failed = |error: std::io::Error| Error::io("read Idempotency-Keys", &error);
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(failed(error)),
+    };
+    let mut records = Vec::new();
+    let mut input = BufReader::new(file);
+    loop {
+        let mut line = Vec::new();
+        let mut limited = std::io::Read::take(&mut input, MAX_LINE);
+        limited.read_until(b'\n', &mut line).map_err(failed)?;
+        match serde_json::from_slice::<Record>(&line) {
+            _ if line.is_empty() => return Ok(records),
+            Ok(record) if record.request.is_empty() => {
+                records.retain(|one: &Record| one.id != record.id)
+            }
+            Ok(record) => records.push(record),
+            Err(_) if line.last() != Some(&b'\n') => return Ok(records),
+            Err(error) => {
+                let aside = path.with_extension("damaged");
+                tracing::warn!(%error, aside = %aside.display(), "the file of Idempotency-Keys is damaged; a copy is kept");
+                std::fs::copy(path, &aside).map_err(failed)?;
+                return Ok(records);
+            }
+        }
+    }
+}
+
+fn now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs())
+}

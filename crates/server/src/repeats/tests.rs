@@ -1,0 +1,172 @@
+//! Keys: the same answer once more, other requests, restarts, damage.
+
+use super::*;
+use axum::Router;
+use axum::middleware::from_fn_with_state;
+use axum::routing::{any, post};
+use http::StatusCode;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tower_service::Service as _;
+
+struct World {
+    home: tempfile::TempDir,
+    calls: Arc<AtomicUsize>,
+}
+
+impl World {
+    fn new() -> World {
+        World {
+            home: tempfile::tempdir().unwrap(),
+            calls: Arc::default(),
+        }
+    }
+
+    /// A daemon that counts, fails at `/broken` and waits at `/slow` until the gate opens.
+    fn serve(&self, gate: Arc<tokio::sync::Semaphore>) -> Router {
+        let calls = self.calls.clone();
+        let count = move || format!("{{\"call\":{}}}", calls.fetch_add(1, Ordering::SeqCst));
+        let (count, broken) = (count.clone(), count);
+        let slow = broken.clone();
+        Router::new()
+            .route(
+                "/made",
+                any(async move || (StatusCode::CREATED, [("motu-audit-id", "a1")], count())),
+            )
+            .route(
+                "/broken",
+                post(async move || (StatusCode::BAD_GATEWAY, broken())),
+            )
+            .route(
+                "/slow",
+                post(async move || {
+                    let _open = gate.acquire().await;
+                    slow()
+                }),
+            )
+            .layer(from_fn_with_state(
+                Repeats::open(self.home.path()).unwrap(),
+                once,
+            ))
+    }
+
+    fn open(&self) -> Router {
+        self.serve(Arc::new(tokio::sync::Semaphore::new(1)))
+    }
+}
+
+async fn ask(router: &Router, key: &str, path: &str, body: &str) -> (u16, String, bool) {
+    let request = http::Request::post(path)
+        .header(KEY, key)
+        .body(Body::from(body.to_string()));
+    send(router, request.unwrap()).await
+}
+
+async fn send(router: &Router, request: Request) -> (u16, String, bool) {
+    let response = router.clone().call(request).await.unwrap();
+    let replayed = response.headers().contains_key(REPLAYED);
+    let status = response.status().as_u16();
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    (status, String::from_utf8(body.to_vec()).unwrap(), replayed)
+}
+
+#[tokio::test]
+async fn a_request_that_comes_twice_is_done_once_also_after_a_restart() {
+    let world = World::new();
+    let daemon = world.open();
+    assert_eq!(
+        ask(&daemon, "k1", "/made", "x").await,
+        (201, "{\"call\":0}".into(), false)
+    );
+    assert_eq!(
+        ask(&daemon, "k1", "/made", "x").await,
+        (201, "{\"call\":0}".into(), true)
+    );
+    assert_eq!(
+        ask(&daemon, "k2", "/made", "x").await,
+        (201, "{\"call\":1}".into(), false)
+    );
+    let daemon = world.open();
+    assert_eq!(
+        ask(&daemon, "k1", "/made", "x").await,
+        (201, "{\"call\":0}".into(), true)
+    );
+    assert_eq!(world.calls.load(Ordering::SeqCst), 2);
+    let (status, said, _) = ask(&daemon, "k1", "/made", "y").await;
+    assert!(
+        status == 409 && said.contains("another request"),
+        "{status} {said}"
+    );
+}
+
+#[tokio::test]
+async fn what_failed_may_be_tried_again() {
+    let world = World::new();
+    let daemon = world.open();
+    assert_eq!(ask(&daemon, "k", "/broken", "").await.1, "{\"call\":0}");
+    assert_eq!(ask(&daemon, "k", "/broken", "").await.1, "{\"call\":1}");
+    assert_eq!(
+        ask(&world.open(), "k", "/broken", "").await.1,
+        "{\"call\":2}"
+    );
+}
+
+#[tokio::test]
+async fn what_is_being_done_is_not_begun_again_and_ends_without_its_caller() {
+    let world = World::new();
+    let gate = Arc::new(tokio::sync::Semaphore::new(0));
+    let daemon = world.serve(gate.clone());
+    let first = tokio::spawn({
+        let daemon = daemon.clone();
+        async move { ask(&daemon, "k", "/slow", "").await }
+    });
+    let said = loop {
+        let (status, said, _) = ask(&daemon, "k", "/slow", "").await;
+        if status == 409 {
+            break said;
+        }
+    };
+    assert!(said.contains("still being done"), "{said}");
+    // Its caller leaves; a daemon that ends now does not know how it went.
+    first.abort();
+    let (status, said, _) = ask(&world.open(), "k", "/slow", "").await;
+    assert!(
+        status == 409 && said.contains("daemon ended"),
+        "{status} {said}"
+    );
+    gate.add_permits(1);
+    let answer = loop {
+        let (status, said, replayed) = ask(&daemon, "k", "/slow", "").await;
+        if status == 200 {
+            break (said, replayed);
+        }
+        tokio::task::yield_now().await;
+    };
+    assert_eq!(answer, ("{\"call\":0}".to_string(), true));
+}
+
+#[tokio::test]
+async fn keys_are_for_requests_with_one_answer() {
+    let daemon = World::new().open();
+    let long = "k".repeat(limits::IDEMPOTENCY_KEY_BYTES.max as usize + 1);
+    for key in ["", "a b", &long] {
+        assert_eq!(ask(&daemon, key, "/made", "").await.0, 400, "{key:?}");
+    }
+    let get = http::Request::get("/made")
+        .header(KEY, "k")
+        .body(Body::empty());
+    assert_eq!(send(&daemon, get.unwrap()).await.0, 400);
+    assert_eq!(ask(&daemon, "k", "/v1/keys", "").await.0, 400);
+}
+
+#[tokio::test]
+async fn a_cut_off_line_is_forgotten_and_damage_is_put_aside() {
+    let world = World::new();
+    ask(&world.open(), "k", "/made", "").await;
+    let path = world.home.path().join("idempotency.jsonl");
+    let whole = std::fs::read(&path).unwrap();
+    std::fs::write(&path, [&whole[..], b"{\"id\":\"half"].concat()).unwrap();
+    assert!(ask(&world.open(), "k", "/made", "").await.2);
+    std::fs::write(&path, [&whole[..], b"nonsense\n"].concat()).unwrap();
+    assert!(ask(&world.open(), "k", "/made", "").await.2);
+    assert!(path.with_extension("damaged").exists());
+}
