@@ -267,3 +267,32 @@ async fn garbage_on_the_socket_is_survived() {
     drop(silent);
     world.assert_works(&id).await;
 }
+
+/// A `POST` with a body and a key, whose connection ends with the answer.
+fn keyed(key: &str, path: &str, body: &str) -> Vec<u8> {
+    let length = body.len();
+    let head = format!("POST {path} HTTP/1.1\r\nHost: motu\r\nConnection: close\r\n");
+    format!("{head}Idempotency-Key: {key}\r\nContent-Length: {length}\r\n\r\n{body}").into_bytes()
+}
+
+#[tokio::test]
+async fn a_request_with_a_key_is_done_once_although_the_daemon_is_killed() {
+    let Some(mut world) = World::new() else {
+        return;
+    };
+    let environment = crate::support::ENVIRONMENT;
+    let body = format!("{{\"environment\": \"{environment}\", \"runtime\": \"container\"}}");
+    let create = keyed("once", "/v1/sandboxes", &body);
+    let first = send(&world, &create);
+    assert_eq!(first.status, 201, "{first:?}");
+    let second = send(&world, &create);
+    assert_eq!((second.status, &second.body), (201, &first.body));
+    world.kill();
+    world.start();
+    let third = send(&world, &create);
+    assert_eq!((third.status, &third.body), (201, &first.body));
+    let all = world.client().list_sandboxes(Default::default()).await;
+    assert_eq!(all.unwrap().sandboxes.len(), 1);
+    let other = send(&world, &keyed("once", "/v1/sandboxes", "{}"));
+    assert_eq!(other.kind(), (409, "conflict"));
+}

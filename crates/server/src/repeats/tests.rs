@@ -11,6 +11,8 @@ use tower_service::Service as _;
 struct World {
     home: tempfile::TempDir,
     calls: Arc<AtomicUsize>,
+    /// The slow request has begun.
+    begun: Arc<tokio::sync::Notify>,
 }
 
 impl World {
@@ -18,6 +20,7 @@ impl World {
         World {
             home: tempfile::tempdir().unwrap(),
             calls: Arc::default(),
+            begun: Arc::default(),
         }
     }
 
@@ -26,7 +29,7 @@ impl World {
         let calls = self.calls.clone();
         let count = move || format!("{{\"call\":{}}}", calls.fetch_add(1, Ordering::SeqCst));
         let (count, broken) = (count.clone(), count);
-        let slow = broken.clone();
+        let (slow, begun) = (broken.clone(), self.begun.clone());
         Router::new()
             .route(
                 "/made",
@@ -39,6 +42,7 @@ impl World {
             .route(
                 "/slow",
                 post(async move || {
+                    begun.notify_one();
                     let _open = gate.acquire().await;
                     slow()
                 }),
@@ -119,12 +123,9 @@ async fn what_is_being_done_is_not_begun_again_and_ends_without_its_caller() {
         let daemon = daemon.clone();
         async move { ask(&daemon, "k", "/slow", "").await }
     });
-    let said = loop {
-        let (status, said, _) = ask(&daemon, "k", "/slow", "").await;
-        if status == 409 {
-            break said;
-        }
-    };
+    world.begun.notified().await;
+    let (status, said, _) = ask(&daemon, "k", "/slow", "").await;
+    assert_eq!(status, 409);
     assert!(said.contains("still being done"), "{said}");
     // Its caller leaves; a daemon that ends now does not know how it went.
     first.abort();
@@ -139,6 +140,7 @@ async fn what_is_being_done_is_not_begun_again_and_ends_without_its_caller() {
         if status == 200 {
             break (said, replayed);
         }
+        assert_eq!(status, 409, "{said}");
         tokio::task::yield_now().await;
     };
     assert_eq!(answer, ("{\"call\":0}".to_string(), true));
