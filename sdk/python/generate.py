@@ -31,6 +31,7 @@ Schema = dict[str, Any]
 PATH_NAMES = {
     "/v1/audit/entries/{audit}": "audit_id",
     "/v1/environments/{name}": "environment",
+    "/v1/keys/{key}": "key_id",
     "/v1/policies/{name}": "policy",
     "/v1/sandboxes/{id}": "sandbox_id",
     "/v1/secrets/{name}": "secret_name",

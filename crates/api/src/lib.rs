@@ -14,4 +14,4 @@ pub mod frame;
 pub mod socket;
 pub mod wire;
 
-pub use client::{Client, Dial};
+pub use client::{Client, Dial, Duplex};

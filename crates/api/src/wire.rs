@@ -15,6 +15,8 @@ pub const API_HEADER: &str = "motu-api";
 pub const VERSION_HEADER: &str = "motu-version";
 /// The id of the call in the audit log.
 pub const AUDIT_HEADER: &str = "motu-audit-id";
+/// The same id by the name that proxies and log collectors look for; every answer has it.
+pub const REQUEST_HEADER: &str = "x-request-id";
 /// Requests and marks a stream of frames.
 pub const STREAM_TYPE: &str = "application/vnd.motu.stream";
 /// The metadata of a file as JSON, beside its content.

@@ -1,15 +1,16 @@
 //! Reads a log: lists, single calls, export, and following.
 
 use crate::log::Log;
-use crate::receipt::{self, unknown};
+use crate::receipt;
 use crate::record::Record;
 use crate::state::News;
 use crate::verify::{Expected, verify};
 use crate::view::View;
 use motu_core::audit::{
     AuditId, AuditKey, AuditList, AuditVerified, FollowAudit, ListAudit, Receipt, VerifyAudit,
+    unknown,
 };
-use motu_core::{Error, Result, limits};
+use motu_core::{Error, Project, Result, limits};
 use serde_json::Value;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -30,6 +31,15 @@ fn call(line: &[u8]) -> Option<Value> {
     (record.kind() == "call").then_some(record.value)
 }
 
+/// Whether a call is one of this owner's, if the owner is a project; others see every call.
+fn called_by(owner: &str, entry: &Value) -> bool {
+    let Some(project) = Project::of_owner(owner) else {
+        return true;
+    };
+    let who = entry["caller"]["who"].as_str().unwrap_or_default();
+    who.starts_with("key:") && who.ends_with(&format!("@{project}"))
+}
+
 fn fits(ask: &ListAudit, entry: &Value) -> bool {
     let is = |field: &str, text: &str| entry[field] == *text;
     let before = ask.before_seq.unwrap_or(u64::MAX);
@@ -38,6 +48,7 @@ fn fits(ask: &ListAudit, entry: &Value) -> bool {
             .sandbox_id
             .as_ref()
             .is_none_or(|id| is("sandbox_id", id.as_str()))
+        && called_by(&ask.owner, entry)
         && ask.verb.as_ref().is_none_or(|verb| is("verb", verb))
         && !(ask.failed && (is("outcome", "ok") || is("outcome", "open")))
         && !(ask.changes && is("effect", "reads"))

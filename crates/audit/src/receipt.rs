@@ -5,9 +5,7 @@ use crate::key::PublicKey;
 use crate::record::{Flaw, Record};
 use crate::view::View;
 use crate::{Hash, VERSION, tree};
-use motu_core::audit::{AuditId, Receipt};
-use motu_core::hint;
-use motu_core::hint::verb;
+use motu_core::audit::{AuditId, Receipt, unknown};
 use motu_core::{Error, Result};
 
 /// The receipt of a call, for its last entry, which has the result.
@@ -68,12 +66,4 @@ pub fn check(receipt: &Receipt, key: Option<&PublicKey>) -> Result<()> {
         true => Ok(()),
         false => Err(wrong("path", Flaw::Root)),
     }
-}
-
-pub fn unknown(id: &AuditId) -> Error {
-    Error::not_found(format!("{id} is not in the audit log")).hint(hint![
-        "calls older than the log keeps are removed; ",
-        verb("list_audit"),
-        " shows the newest"
-    ])
 }

@@ -4,6 +4,7 @@ use crate::commands;
 use crate::context::Context;
 use crate::failure::{Reader, exit_code, tell};
 use crate::home::Place;
+use crate::remote;
 use clap::error::{ContextKind, ContextValue, ErrorKind as Usage};
 use clap::{CommandFactory, Parser, Subcommand};
 use motu_core::{Error, ErrorKind, Result};
@@ -43,6 +44,16 @@ pub struct Cli {
     )]
     home: Option<PathBuf>,
 
+    /// The daemon of another host, such as https://sandboxes.example.org:7750; its key is in MOTU_KEY
+    #[arg(
+        long,
+        global = true,
+        env = "MOTU_URL",
+        hide_env_values = true,
+        value_name = "URL"
+    )]
+    url: Option<String>,
+
     #[command(subcommand)]
     command: Command,
 }
@@ -70,6 +81,7 @@ enum Command {
     Call(commands::call::Args),
     Policy(commands::policy::Args),
     Secret(commands::secret::Args),
+    Key(commands::key::Args),
     Workspace(commands::workspace::Args),
     Terminal(commands::terminal::Args),
     Mcp(commands::mcp::Args),
@@ -149,9 +161,11 @@ impl Cli {
     pub fn run(self) -> ExitCode {
         let reader = Reader::of(self.command.json());
         let outcome = Place::find(self.home.as_deref()).and_then(|place| {
+            let url = self.url.as_deref().filter(|url| !url.is_empty());
             self.command.run(&Context {
                 place,
                 grammar: Cli::command,
+                remote: url.map(remote::client).transpose()?,
             })
         });
         outcome.unwrap_or_else(|error| tell(error, reader))
@@ -181,6 +195,7 @@ impl Command {
             Command::Call(args) => args.json(),
             Command::Policy(args) => args.json(),
             Command::Secret(args) => args.json(),
+            Command::Key(args) => args.json(),
             Command::Workspace(args) => args.json,
             Command::Terminal(args) => args.json,
             Command::Env(args) => args.json(),
@@ -229,6 +244,7 @@ impl Command {
             Command::Call(args) => wait(args.run(context)),
             Command::Policy(args) => wait(args.run(context)),
             Command::Secret(args) => wait(args.run(context)),
+            Command::Key(args) => wait(args.run(context)),
             Command::Workspace(args) => wait(args.run(context)),
             Command::Terminal(args) => wait(args.run(context)),
             Command::Mcp(args) => wait(args.run(context)),

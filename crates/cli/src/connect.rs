@@ -8,7 +8,7 @@
 use crate::home::Place;
 use crate::show;
 use async_trait::async_trait;
-use motu_api::{Client, Dial, socket};
+use motu_api::{Client, Dial, Duplex, socket};
 use motu_core::{Error, Result};
 use std::fs::OpenOptions;
 use std::io;
@@ -17,7 +17,6 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 use tokio::io::AsyncReadExt;
-use tokio::net::UnixStream;
 
 /// What a daemon says when it takes connections.
 pub const READY: &str = "ready";
@@ -70,10 +69,10 @@ struct OnDemand {
 
 #[async_trait]
 impl Dial for OnDemand {
-    async fn dial(&self) -> Result<UnixStream> {
+    async fn dial(&self) -> Result<Box<dyn Duplex>> {
         for attempt in 0..=ATTEMPTS {
             match socket::connect(&self.place.socket()).await {
-                Ok(stream) => return Ok(stream),
+                Ok(stream) => return Ok(Box::new(stream)),
                 Err(error) if nobody_there(&error) && attempt < ATTEMPTS => self.start().await?,
                 Err(error) => return Err(self.unreachable(&error)),
             }
@@ -81,9 +80,11 @@ impl Dial for OnDemand {
         unreachable!("the last attempt returns")
     }
 
-    async fn look(&self) -> Result<UnixStream> {
-        let found = socket::connect(&self.place.socket()).await;
-        found.map_err(|error| self.unreachable(&error))
+    async fn look(&self) -> Result<Box<dyn Duplex>> {
+        match socket::connect(&self.place.socket()).await {
+            Ok(stream) => Ok(Box::new(stream)),
+            Err(error) => Err(self.unreachable(&error)),
+        }
     }
 }
 

@@ -26,6 +26,7 @@ mod home;
 mod live;
 mod output;
 mod pull;
+mod remote;
 mod serving;
 mod show;
 mod table;

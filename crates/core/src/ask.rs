@@ -1,5 +1,6 @@
 //! What a call is made of: the parts of its address, and what the caller says.
 
+use crate::project::Project;
 use crate::{Error, Result, SandboxId};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -22,6 +23,22 @@ pub trait Ask:
     /// Says whose the things are that this request makes.
     fn belongs_to(&mut self, _owner: &str) {}
 
+    /// Completes the names in this request that are those of a project, for a caller who sees only
+    /// that one.
+    fn within(&mut self, _project: &Project) -> Result<()> {
+        Ok(())
+    }
+
+    /// The sandboxes that this request names beside its address.
+    fn sandboxes(&mut self) -> Vec<&mut SandboxId> {
+        Vec::new()
+    }
+
+    /// The environments that machines of this request start from.
+    fn environments(&mut self) -> Vec<&mut String> {
+        Vec::new()
+    }
+
     /// Whether it asks for the host itself.
     fn wants_host(&self) -> bool {
         false
@@ -39,6 +56,17 @@ impl Ask for Nothing {}
 pub trait Part: ToOwned {
     fn text(part: &Self::Owned) -> String;
     fn read(text: &str) -> Result<Self::Owned>;
+    /// Completes a name of a project, for a caller who sees only that one. The family of the verb
+    /// says what it is the name of.
+    fn within(_: &mut Self::Owned, _family: &str, _: &Project) -> Result<()> {
+        Ok(())
+    }
+
+    /// The part, if it is a name.
+    fn name(_: &mut Self::Owned) -> Option<&mut String> {
+        None
+    }
+
     /// The part, if it is a sandbox.
     fn sandbox(_: &mut Self::Owned) -> Option<&mut SandboxId> {
         None
@@ -70,6 +98,17 @@ impl Part for str {
             "" => Err(Error::invalid("the name is empty")),
             name => Ok(name.to_string()),
         }
+    }
+
+    fn name(part: &mut String) -> Option<&mut String> {
+        Some(part)
+    }
+
+    fn within(part: &mut String, family: &str, project: &Project) -> Result<()> {
+        if ["templates", "secrets"].contains(&family) {
+            project.complete_name(part);
+        }
+        Ok(())
     }
 }
 

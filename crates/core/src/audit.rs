@@ -135,7 +135,7 @@ pub enum Stage {
 /// Who called, through which face.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct AuditCaller {
-    /// `uid:` and a user of the host, or `remote`.
+    /// `uid:` and a user of the host, `key:`, the id of a key, `@` and its project, or `remote`.
     pub who: String,
     /// `socket` or `http`.
     pub face: String,
@@ -188,6 +188,9 @@ pub struct AuditEntry {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ListAudit {
+    /// Whose calls; the gate says, not the caller. Everybody's for whoever is no project.
+    #[serde(skip)]
+    pub owner: String,
     /// Only of this sandbox or workspace.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sandbox_id: Option<SandboxId>,
@@ -294,7 +297,20 @@ pub struct Receipt {
     pub public_key: String,
 }
 
-impl Ask for ListAudit {}
+impl Ask for ListAudit {
+    fn belongs_to(&mut self, owner: &str) {
+        self.owner = owner.to_string();
+    }
+}
+/// What is said of a call that is not in the log, or not in the part of it that the caller sees.
+pub fn unknown(id: impl fmt::Display) -> Error {
+    Error::not_found(format!("{id} is not in the audit log")).hint(hint![
+        "calls older than the log keeps are removed; ",
+        verb("list_audit"),
+        " shows the newest"
+    ])
+}
+
 impl Ask for FollowAudit {}
 impl Ask for VerifyAudit {}
 

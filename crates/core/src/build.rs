@@ -2,6 +2,7 @@
 
 use crate::ask::Ask;
 use crate::size::Size;
+use crate::{Project, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -78,6 +79,17 @@ impl Ask for BuildRequest {
 
     fn belongs_to(&mut self, owner: &str) {
         self.owner = owner.to_string();
+    }
+
+    fn within(&mut self, project: &Project) -> Result<()> {
+        self.name
+            .iter_mut()
+            .for_each(|name| project.complete_name(name));
+        Ok(())
+    }
+
+    fn environments(&mut self) -> Vec<&mut String> {
+        self.from.iter_mut().collect()
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::ask::Ask;
 use crate::policy::PolicyRef;
 use crate::size::Size;
-use crate::{ErrorKind, Isolation, SandboxId};
+use crate::{ErrorKind, Isolation, Project, Result, SandboxId};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -287,5 +287,15 @@ impl Ask for CallRequest {
 
     fn belongs_to(&mut self, owner: &str) {
         self.owner = owner.to_string();
+    }
+
+    fn within(&mut self, project: &Project) -> Result<()> {
+        let secrets = self.secrets.values_mut();
+        secrets.for_each(|secret| project.complete_name(&mut secret.name));
+        Ok(())
+    }
+
+    fn environments(&mut self) -> Vec<&mut String> {
+        self.image.iter_mut().collect()
     }
 }

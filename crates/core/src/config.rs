@@ -1,5 +1,9 @@
 //! The operator's settings: one TOML file, `config.toml`, in the state directory.
 
+mod listen;
+
+pub use listen::{Certificate, ListenConfig};
+
 use crate::{Accel, Error, Isolation, Size, limits};
 use serde::{Deserialize, Serialize};
 
@@ -33,6 +37,7 @@ pub struct Config {
     pub http: HttpConfig,
     pub e2b: E2bConfig,
     pub grpc: GrpcConfig,
+    pub listen: ListenConfig,
     pub redaction: RedactionConfig,
     pub quota: QuotaConfig,
 }
@@ -352,6 +357,7 @@ impl Default for Config {
             http: HttpConfig::default(),
             e2b: E2bConfig::default(),
             grpc: GrpcConfig::default(),
+            listen: ListenConfig::default(),
             redaction: RedactionConfig::default(),
             quota: QuotaConfig::default(),
         }
@@ -397,6 +403,9 @@ impl Config {
                 limits::QUOTA_CALLS_PER_MINUTE,
                 config.quota.calls_per_minute,
             ),
+            (limits::LISTEN_CONNECTIONS, config.listen.connections),
+            (limits::LISTEN_HEAD_SECONDS, config.listen.head_seconds),
+            (limits::LISTEN_BODY_SECONDS, config.listen.body_seconds),
             (limits::VCPU_COUNT, config.defaults.vcpu_count),
             (limits::MEM_MIB, config.defaults.mem_mib),
             (limits::DISK_MIB, config.defaults.disk_mib),
@@ -453,6 +462,7 @@ impl Config {
         }
         config.qemu.check()?;
         config.grpc.check()?;
+        config.listen.check()?;
         Ok(config)
     }
 }

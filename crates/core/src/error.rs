@@ -16,6 +16,8 @@ pub type Result<T> = std::result::Result<T, Error>;
 pub enum ErrorKind {
     /// The request itself is wrong; sending it again cannot help.
     Invalid,
+    /// Nobody knows who asks: the key is missing or not good.
+    Unauthenticated,
     /// A policy or permission forbids it.
     Denied,
     /// The named thing does not exist.
@@ -40,8 +42,9 @@ pub enum ErrorKind {
 
 impl ErrorKind {
     /// Every kind, for documentation and tests.
-    pub const ALL: [ErrorKind; 11] = [
+    pub const ALL: [ErrorKind; 12] = [
         ErrorKind::Invalid,
+        ErrorKind::Unauthenticated,
         ErrorKind::Denied,
         ErrorKind::NotFound,
         ErrorKind::Conflict,
@@ -58,6 +61,7 @@ impl ErrorKind {
     pub fn as_str(self) -> &'static str {
         match self {
             ErrorKind::Invalid => "invalid",
+            ErrorKind::Unauthenticated => "unauthenticated",
             ErrorKind::Denied => "denied",
             ErrorKind::NotFound => "not_found",
             ErrorKind::Conflict => "conflict",
@@ -75,6 +79,7 @@ impl ErrorKind {
     pub fn exit_code(self) -> u8 {
         match self {
             ErrorKind::Invalid => 102,
+            ErrorKind::Unauthenticated => 112,
             ErrorKind::Denied => 103,
             ErrorKind::NotFound => 104,
             ErrorKind::Conflict => 105,
@@ -92,6 +97,7 @@ impl ErrorKind {
     pub fn http_status(self) -> u16 {
         match self {
             ErrorKind::Invalid => 400,
+            ErrorKind::Unauthenticated => 401,
             ErrorKind::Denied => 403,
             ErrorKind::NotFound => 404,
             ErrorKind::Conflict => 409,

@@ -320,6 +320,18 @@ impl Ask for RunRequest {
     fn belongs_to(&mut self, owner: &str) {
         self.sandbox.belongs_to(owner);
     }
+
+    fn within(&mut self, project: &crate::Project) -> crate::Result<()> {
+        self.sandbox.within(project)
+    }
+
+    fn wants_host(&self) -> bool {
+        self.sandbox.wants_host()
+    }
+
+    fn environments(&mut self) -> Vec<&mut String> {
+        self.sandbox.environments()
+    }
 }
 
 impl Ask for Attach {}

@@ -197,6 +197,15 @@ limits! {
     GRPC_OUTPUT_BYTES = "grpc_output_bytes", default 16_777_216, 16_777_216 => 16_777_216, "bytes", "output per channel that `Exec` of gRPC returns; the rest is marked `truncated`";
     GRPC_ENTRIES = "grpc_entries", default 100_000, 1 => 100_000, "entries", "paths in one answer of `ListDir` of gRPC, which has no pages";
     GRPC_STREAMS = "grpc_streams", default 1024, 1024 => 1024, "calls", "open calls of one connection of gRPC; further ones wait";
+    PROJECT_CHARS = "project_chars", default 20, 1 => 20, "characters", "the name of a project";
+    KEYS = "keys", default 10_000, 10_000 => 10_000, "keys", "keys under one state directory, revoked and expired ones included; those that ended first are forgotten for new ones";
+    KEY_SCOPES = "key_scopes", default 64, 1 => 64, "scopes", "scopes of one key";
+    KEY_EXPIRES_SECONDS = "key_expires_seconds", default 2_592_000, 1 => 315_360_000, "s", "how long a key is good for that says how long";
+    KEY_CALLS_PER_MINUTE = "key_calls_per_minute", default 0, 0 => 1_000_000, "calls", "calls that one key may make in a minute, those that only look included (0: any number)";
+    LISTEN_CONNECTIONS = "listen_connections", default 512, 1 => 16_384, "connections", "open connections at the address of `[listen]`; further ones are closed at once";
+    LISTEN_HEAD_SECONDS = "listen_head_seconds", default 15, 1 => 600, "s", "how long a caller of `[listen]` may take for the handshake of TLS, and for the head of each request";
+    LISTEN_BODY_SECONDS = "listen_body_seconds", default 30, 1 => 3600, "s", "how long a request of `[listen]` may pause in its body; live sessions may pause as long as they like";
+    LISTEN_HEAD_BYTES = "listen_head_bytes", default 65_536, 65_536 => 65_536, "bytes", "the head of a request of `[listen]`, all headers together";
     REQUEST_BODY_BYTES = "request_body_bytes", default 2_097_152, 1024 => 16_777_216, "bytes", "a JSON request";
 }
 

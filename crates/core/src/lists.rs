@@ -5,6 +5,7 @@
 
 use crate::SandboxId;
 use crate::exec::Process;
+use crate::key::Key;
 use crate::policy::PolicySummary;
 use crate::report::{Environment, Port};
 use crate::sandbox::Sandbox;
@@ -65,6 +66,8 @@ lists! {
     SecretList { secrets: SecretSummary }
     /// Policies, by name.
     PolicyList { policies: PolicySummary }
+    /// Keys, the newest last.
+    KeyList { keys: Key }
     EnvironmentList { environments: Environment }
     SandboxList { sandboxes: Sandbox }
     /// Templates, by name.

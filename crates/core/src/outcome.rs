@@ -13,7 +13,8 @@ use crate::template::Template;
 use crate::terminal::TerminalAnswer;
 use crate::workspace::Workspace;
 use crate::{
-    Error, Result, audit, build, exec, lists, policy, report, secret, terminal, workspace,
+    Error, Project, Result, audit, build, exec, key, lists, policy, report, secret, terminal,
+    workspace,
 };
 use futures_util::future::BoxFuture;
 use futures_util::stream::{self, BoxStream, StreamExt};
@@ -36,12 +37,47 @@ pub trait Outcome: Sized {
     /// What the log should know of it.
     fn facts(&self, _: &mut Facts) {}
 
+    /// Leaves out what a caller of a project may not see. What is about one thing that is not the
+    /// project's is not there.
+    fn within(&mut self, _: &Within<'_>) -> Result<()> {
+        Ok(())
+    }
+
     /// Takes the name of the call along to whoever asked.
     fn mark(&mut self, _: &AuditId) {}
 
     /// Tells the end of what goes on after the answer.
     fn watched(self, _: Watch) -> Self {
         self
+    }
+}
+
+/// The project of a caller, and whose sandboxes are.
+pub struct Within<'a> {
+    pub project: &'a Project,
+    pub service: &'a dyn crate::Service,
+}
+
+impl std::fmt::Debug for Within<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Within({})", self.project)
+    }
+}
+
+impl Within<'_> {
+    /// Keeps those of a list that are the project's.
+    fn keep<T>(&self, count: &mut u64, list: &mut Vec<T>, ours: impl Fn(&T) -> bool) -> Result<()> {
+        list.retain(|one| ours(one));
+        *count = list.len() as u64;
+        Ok(())
+    }
+
+    /// Whether a recorded call is one of the project's keys.
+    fn called(&self, entry: &serde_json::Value) -> bool {
+        let who = entry["caller"]["who"].as_str().unwrap_or_default();
+        who.split_once('@').is_some_and(|(key, project)| {
+            key.starts_with("key:") && project == self.project.as_str()
+        })
     }
 }
 
@@ -273,6 +309,61 @@ impl Outcome for TreeWritten {
     }
 }
 
+/// Lists that hold what several projects may have.
+macro_rules! shared {
+    ($($list:ty { $items:ident } by |$within:ident, $one:ident| $ours:expr;)*) => {$(
+        impl Outcome for $list {
+            fn within(&mut self, $within: &Within<'_>) -> Result<()> {
+                $within.keep(&mut self.count, &mut self.$items, |$one| $ours)
+            }
+        }
+    )*};
+}
+
+shared! {
+    lists::SandboxList { sandboxes } by |within, one| one.owner == within.project.owner();
+    lists::WorkspaceList { workspaces } by |within, one|
+        within.service.owner(&one.workspace_id) == Some(within.project.owner());
+    lists::TerminalList { sessions } by |within, one| within.project.has(&one.session_id);
+    lists::TemplateList { templates } by |within, one| within.project.has(&one.name);
+    lists::SecretList { secrets } by |within, one| within.project.has(&one.name);
+    lists::EnvironmentList { environments } by |within, one|
+        within.project.sees_environment(&one.name);
+}
+
+impl Outcome for audit::AuditList {
+    fn within(&mut self, within: &Within<'_>) -> Result<()> {
+        let first = self.entries.first().map(|entry| entry["id"].clone());
+        within.keep(&mut self.count, &mut self.entries, |entry| {
+            within.called(entry)
+        })?;
+        // The log gives lists of a project's calls alone: this was one call of somebody else.
+        match (first, self.count) {
+            (Some(id), 0) => Err(audit::unknown(id.as_str().unwrap_or_default())),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Outcome for audit::Receipt {
+    fn within(&mut self, within: &Within<'_>) -> Result<()> {
+        match within.called(&self.entry) {
+            true => Ok(()),
+            false => Err(audit::unknown(
+                self.entry["id"].as_str().unwrap_or_default(),
+            )),
+        }
+    }
+}
+
+impl Outcome for report::Version {
+    /// Where the daemon keeps its things is no matter of callers of other hosts.
+    fn within(&mut self, _: &Within<'_>) -> Result<()> {
+        self.home.clear();
+        Ok(())
+    }
+}
+
 /// Answers that say nothing of themselves.
 macro_rules! silent {
     ($($answer:ty),* $(,)?) => { $(impl Outcome for $answer {})* };
@@ -281,17 +372,16 @@ macro_rules! silent {
 silent! {
     (), String, Connection, exec::Background,
     build::BuildContext, files::FileHash, files::FilePage,
-    lists::EnvironmentList, lists::PortList, lists::ProcessList, lists::Reaped, lists::SandboxList,
-    lists::ServiceList, lists::ShellList, lists::SnapshotList, lists::TerminalList,
-    lists::TemplateList, lists::WorkspaceCopies, lists::WorkspaceList,
+    lists::PortList, lists::ProcessList, lists::Reaped,
+    lists::ServiceList, lists::ShellList, lists::SnapshotList, lists::WorkspaceCopies,
+    lists::KeyList, key::Key, key::KeyCreated,
     report::Backup, report::Doctor, report::Environment, report::Metrics, crate::metrics::MetricsHistory, crate::metrics::MetricsFlushed, report::Pruned,
-    report::Version,
     terminal::Terminal, terminal::TerminalOpened, terminal::TerminalScreen,
     terminal::TerminalScrollback, terminal::TerminalTranscript,
     workspace::CommandLog, workspace::DiffReport, workspace::DiskExported, workspace::Exported,
     workspace::FileText, workspace::FileWritten, workspace::PatchReport, workspace::PathList,
     workspace::ServiceLogs, workspace::ServiceStatus, workspace::Shell, workspace::ShellOutput,
     workspace::Snapshot, workspace::SyncReport, workspace::Undone,
-    lists::PolicyList, lists::SecretList, policy::Policy, policy::Explained, secret::SecretSummary,
-    audit::AuditKey, audit::AuditList, audit::AuditVerified, audit::Receipt,
+    lists::PolicyList, policy::Policy, policy::Explained, secret::SecretSummary,
+    audit::AuditKey, audit::AuditVerified,
 }

@@ -1,7 +1,7 @@
 //! What the service tells about itself, its host and its machines.
 
-use crate::Isolation;
 use crate::ask::Ask;
+use crate::{Error, Isolation, Project, Result};
 use serde::{Deserialize, Serialize};
 
 /// One measurement of a sandbox, taken now.
@@ -201,10 +201,32 @@ pub struct ImportAs {
     pub name: Option<String>,
 }
 
-impl Ask for ImportAs {}
+impl Ask for ImportAs {
+    fn within(&mut self, project: &Project) -> Result<()> {
+        match &mut self.name {
+            Some(name) => project.complete_name(name),
+            // The name in the archive could be that of anything.
+            None => {
+                return Err(
+                    Error::invalid("the environment has no name").hint(crate::hint![
+                        "say ",
+                        crate::hint::field("name"),
+                        ": what is in a project gets no name of an archive"
+                    ]),
+                );
+            }
+        }
+        Ok(())
+    }
+}
 impl Ask for Examine {}
 impl Ask for Prune {}
-impl Ask for TagAs {}
+impl Ask for TagAs {
+    fn within(&mut self, project: &Project) -> Result<()> {
+        project.complete_name(&mut self.name);
+        Ok(())
+    }
+}
 
 impl Ask for BackUp {
     fn host_paths(&self) -> Vec<&'static str> {

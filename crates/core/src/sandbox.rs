@@ -5,7 +5,7 @@ use crate::call::{CallDestination, SecretRef};
 use crate::policy::PolicyRef;
 use crate::size::Size;
 use crate::template::TemplateRef;
-use crate::{Accel, Isolation, SandboxId};
+use crate::{Accel, Isolation, Project, Result, SandboxId};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -112,7 +112,7 @@ pub enum OnIdle {
 impl std::str::FromStr for OnIdle {
     type Err = crate::Error;
 
-    fn from_str(text: &str) -> Result<OnIdle, crate::Error> {
+    fn from_str(text: &str) -> Result<OnIdle> {
         match text {
             "destroy" => Ok(OnIdle::Destroy),
             "pause" => Ok(OnIdle::Pause),
@@ -305,7 +305,7 @@ pub enum AfterCommit {
 impl std::str::FromStr for AfterCommit {
     type Err = crate::Error;
 
-    fn from_str(text: &str) -> Result<AfterCommit, crate::Error> {
+    fn from_str(text: &str) -> Result<AfterCommit> {
         match text {
             "start" => Ok(AfterCommit::Start),
             "stop" => Ok(AfterCommit::Stop),
@@ -337,9 +337,34 @@ impl Ask for CreateSandbox {
     fn belongs_to(&mut self, owner: &str) {
         self.owner = owner.to_string();
     }
+
+    fn within(&mut self, project: &Project) -> Result<()> {
+        if let Some(id) = &mut self.sandbox_id {
+            project.complete_id(id)?;
+        }
+        self.template
+            .iter_mut()
+            .for_each(|name| project.complete_name(name));
+        let secrets = self.secret_refs.values_mut();
+        secrets.for_each(|secret| project.complete_name(&mut secret.name));
+        Ok(())
+    }
+
+    fn wants_host(&self) -> bool {
+        self.allow_host_compat
+    }
+
+    fn environments(&mut self) -> Vec<&mut String> {
+        vec![&mut self.environment]
+    }
 }
 
 impl Ask for Fork {}
-impl Ask for CommitSandbox {}
+impl Ask for CommitSandbox {
+    fn within(&mut self, project: &Project) -> Result<()> {
+        project.complete_name(&mut self.name);
+        Ok(())
+    }
+}
 impl Ask for ListSandboxes {}
 impl Ask for Keepalive {}

@@ -3,7 +3,7 @@
 use crate::ask::Ask;
 use crate::call::SecretRef;
 use crate::size::Size;
-use crate::{Error, Isolation, Result};
+use crate::{Error, Isolation, Project, Result};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -173,6 +173,16 @@ impl Ask for TemplateDefinition {
 
     fn belongs_to(&mut self, owner: &str) {
         self.owner = owner.to_string();
+    }
+
+    fn within(&mut self, project: &Project) -> Result<()> {
+        let secrets = self.secret_refs.values_mut();
+        secrets.for_each(|secret| project.complete_name(&mut secret.name));
+        Ok(())
+    }
+
+    fn environments(&mut self) -> Vec<&mut String> {
+        vec![&mut self.environment]
     }
 }
 

@@ -1,5 +1,6 @@
 //! Telling the truth about this host.
 
+use crate::choose::Demand;
 use crate::engine::Engine;
 use crate::store::STORE_VERSION;
 use motu_core::report::{Check, Doctor, Health};
@@ -45,6 +46,21 @@ impl Engine {
             runtimes,
             host,
         })
+    }
+
+    /// Whether calls can be served: the store answers, and the configured runtime works. What is
+    /// known of a runtime that works is not asked for again.
+    pub(crate) async fn answers(&self) -> Result<()> {
+        let sandboxes = &self.sandboxes;
+        sandboxes.shared.store.meta("ready").await?;
+        let demand = Demand {
+            runtime: &sandboxes.config.runtime,
+            floor: sandboxes.config.min_isolation,
+            allow_host_compat: true,
+            accel: sandboxes.config.accel,
+            setuid: false,
+        };
+        sandboxes.runtimes.choose(demand).await.map(drop)
     }
 
     /// Whether a runtime is somebody else's, which `auto` takes last.

@@ -6,6 +6,7 @@ use crate::egress::Gateways;
 use crate::environment::Environments;
 use crate::home::Home;
 use crate::kept::Baselines;
+use crate::keys::Keys;
 use crate::sandbox::Sandboxes;
 use crate::store::Store;
 use crate::template::Templates;
@@ -38,6 +39,7 @@ pub struct Engine {
     pub(crate) terminals: Terminals,
     pub(crate) calls: Calls,
     pub(crate) audit: Arc<motu_audit::Log>,
+    pub(crate) keys: Arc<Keys>,
 }
 
 impl Engine {
@@ -47,6 +49,7 @@ impl Engine {
         let patterns = crate::shown::patterns(&config.redaction)?;
         crate::recover::check(&setup.home)?;
         let store = Store::open(&setup.home.database())?;
+        let keys = Keys::open(store.clone()).await?;
         let table = Arc::new(Table::default());
         let audit = motu_audit::Log::open(setup.home.path(), (&config.audit).into());
         let shared = Arc::new(Shared {
@@ -77,6 +80,7 @@ impl Engine {
             workspaces,
             sandboxes,
             audit: Arc::new(audit),
+            keys,
         });
         engine.sandboxes.adopt().await?;
         engine.workspaces.adopt().await?;
@@ -91,6 +95,7 @@ impl Engine {
 
     /// Ends the machines of the pool, which no caller knows. Sandboxes stay.
     pub async fn close(&self) {
+        self.keys.note().await;
         self.sandboxes.pool.drain(&self.sandboxes.shared).await;
         if let Err(error) = self.sandboxes.shared.store.checkpoint().await {
             tracing::warn!(%error, "could not write the store's WAL back");
@@ -108,6 +113,11 @@ impl Engine {
     /// The audit log, which the faces write to.
     pub fn audit(&self) -> Arc<motu_audit::Log> {
         self.audit.clone()
+    }
+
+    /// Who knows the keys of callers.
+    pub fn keys(&self) -> Arc<dyn motu_core::scope::Keyring> {
+        self.keys.clone()
     }
 
     pub fn config(&self) -> &Config {

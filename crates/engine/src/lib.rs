@@ -43,6 +43,7 @@ mod found;
 mod guest;
 mod home;
 mod kept;
+mod keys;
 mod labels;
 mod launch;
 pub mod lifecycle;

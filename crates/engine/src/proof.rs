@@ -84,6 +84,7 @@ pub(crate) fn blames(error: &Error) -> bool {
         | ErrorKind::Transport
         | ErrorKind::Internal => true,
         ErrorKind::Invalid
+        | ErrorKind::Unauthenticated
         | ErrorKind::Denied
         | ErrorKind::NotFound
         | ErrorKind::Conflict

@@ -20,8 +20,9 @@ use motu_core::exec::*;
 use motu_core::files::*;
 use motu_core::hint;
 use motu_core::hint::verb;
+use motu_core::key::{CreateKey, Key, KeyCreated, KeyId};
 use motu_core::lists::{
-    EnvironmentList, PolicyList, PortList, ProcessList, Reaped, SandboxList, SecretList,
+    EnvironmentList, KeyList, PolicyList, PortList, ProcessList, Reaped, SandboxList, SecretList,
     TemplateList,
 };
 use motu_core::metrics::{MetricsFlushed, MetricsHistory, ReadMetrics};
@@ -35,7 +36,7 @@ use motu_core::runtime::Connection;
 use motu_core::sandbox::{CommitSandbox, CreateSandbox, Fork, Keepalive, ListSandboxes, Sandbox};
 use motu_core::secret::{SecretSummary, SetSecret};
 use motu_core::template::{RebuildTemplate, Template, TemplateDefinition};
-use motu_core::{Error, Result, SandboxId, Service};
+use motu_core::{Error, Project, Result, SandboxId, Service};
 use motu_link::message as link;
 
 /// Calls a guest; a broken connection is reported as the state of the sandbox.
@@ -73,6 +74,30 @@ impl Service for Engine {
         let mut facts = Facts::default();
         self.sandboxes.table.get(id)?.sandbox().facts(&mut facts);
         Some(facts)
+    }
+
+    fn owner(&self, id: &SandboxId) -> Option<String> {
+        Some(self.sandboxes.table.get(id)?.sandbox().owner)
+    }
+
+    fn census(&self) -> std::collections::BTreeMap<String, u64> {
+        self.sandboxes.table.census()
+    }
+
+    async fn ready(&self) -> Result<()> {
+        self.answers().await
+    }
+
+    async fn create_key(&self, ask: CreateKey) -> Result<KeyCreated> {
+        self.keys.create(ask).await
+    }
+
+    async fn list_keys(&self) -> Result<KeyList> {
+        Ok(self.keys.list())
+    }
+
+    async fn revoke_key(&self, id: &KeyId) -> Result<Key> {
+        self.keys.revoke(id).await
     }
 
     async fn list_audit(&self, ask: ListAudit) -> Result<AuditList> {
@@ -177,8 +202,15 @@ impl Service for Engine {
         self.templates.remove(name).await
     }
 
-    async fn resolve(&self, word: SandboxId) -> Result<SandboxId> {
-        self.workspaces.resolve(word)
+    async fn resolve(&self, word: SandboxId, within: Option<&Project>) -> Result<SandboxId> {
+        match within {
+            None => self.workspaces.resolve(word),
+            Some(project) => self.workspaces.resolve_within(word, project).await,
+        }
+    }
+
+    async fn resolve_environment(&self, name: String, within: &Project) -> Result<String> {
+        self.sandboxes.environment_of(&within.owner(), &name).await
     }
 
     async fn create_sandbox(&self, request: CreateSandbox) -> Result<Sandbox> {

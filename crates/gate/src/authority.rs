@@ -2,9 +2,12 @@
 //!
 //! A path of the host in a request is read or written by the daemon with the daemon's rights.
 //! That is fine for whoever can open the private socket: it is the daemon's own user. It would
-//! be a hole for anybody else. So would a terminal on the host itself.
+//! be a hole for anybody else. So would a terminal on the host itself. Whoever has a key may do
+//! what its scopes say, and only to what can be one project's.
 
-use crate::caller::Caller;
+use crate::caller::{Caller, Who};
+use crate::reach::{self, Reach};
+use motu_core::scope::Granted;
 use motu_core::verb::{Ask, Info};
 use motu_core::{Error, ErrorKind, Result};
 
@@ -13,8 +16,14 @@ pub fn check(caller: &Caller, verb: &Info, ask: &impl Ask) -> Result<()> {
     if caller.who.is_local() {
         return Ok(());
     }
-    // Until everything has an owner: the log tells of everybody's calls.
-    if verb.family == "audit" {
+    if verb.family == "keys" {
+        let message = "only callers of the local socket make and revoke keys".to_string();
+        return Err(denied(verb, "keys", message, "ask whoever runs this host"));
+    }
+    if let Who::Key(granted) = &caller.who {
+        check_key(granted, verb)?;
+    } else if verb.family == "audit" {
+        // The log tells of everybody's calls.
         let message = "only callers of the local socket may read the audit log".to_string();
         return Err(denied(
             verb,
@@ -27,8 +36,8 @@ pub fn check(caller: &Caller, verb: &Info, ask: &impl Ask) -> Result<()> {
         return Err(denied(
             verb,
             "host",
-            "only callers of the local socket may open a terminal on the host".to_string(),
-            "leave `host` out: the session gets a sandbox",
+            "only callers of the local socket may work on the host itself".to_string(),
+            "leave `host` and `allow_host_compat` out: there is a sandbox to work in",
         ));
     }
     match ask.host_paths().first() {
@@ -38,6 +47,44 @@ pub fn check(caller: &Caller, verb: &Info, ask: &impl Ask) -> Result<()> {
             field,
             format!("{field} is of the host, which only callers of the local socket may name"),
             "send the content itself: as a file, a patch or a tree",
+        )),
+    }
+}
+
+/// Whether this caller may read the measurements of the host.
+pub fn check_measurements(caller: &Caller) -> Result<()> {
+    let may = match &caller.who {
+        Who::Local { .. } => true,
+        Who::Key(granted) => granted.may_measure(),
+        Who::Remote => false,
+    };
+    match may {
+        true => Ok(()),
+        false => Err(
+            Error::new(ErrorKind::Denied, "the key has no scope for measurements")
+                .hint("whoever runs this host can make one with the scope `metrics`")
+                .details(serde_json::json!({"permission": "metrics"})),
+        ),
+    }
+}
+
+/// Whether a key may do this at all, whatever it is done to.
+fn check_key(granted: &Granted, verb: &Info) -> Result<()> {
+    if reach::of(verb) == Reach::Host {
+        let message = format!(
+            "{} is about the whole host, not about one project",
+            verb.name
+        );
+        let hint = "callers of the local socket may do it; ask whoever runs this host";
+        return Err(denied(verb, "key", message, hint));
+    }
+    match granted.may(verb) {
+        true => Ok(()),
+        false => Err(denied(
+            verb,
+            "scope",
+            format!("the key has no scope for {}", verb.permission()),
+            "whoever runs this host can make one that has",
         )),
     }
 }

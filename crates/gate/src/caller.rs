@@ -1,6 +1,8 @@
 //! Who calls, through which face.
 
+use motu_core::Project;
 use motu_core::audit::AuditId;
+use motu_core::scope::Granted;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -10,6 +12,8 @@ pub enum Who {
     /// A user of this host, who could open the private socket in the state directory. The kernel
     /// says which.
     Local { uid: u32 },
+    /// Whoever sends this key.
+    Key(Arc<Granted>),
     /// Somebody else. What is not known to be local is this.
     Remote,
 }
@@ -18,12 +22,29 @@ impl Who {
     pub fn is_local(&self) -> bool {
         matches!(self, Who::Local { .. })
     }
+
+    /// The only project that they see; nothing when they see all of the host.
+    pub fn project(&self) -> Option<&Project> {
+        match self {
+            Who::Key(granted) => Some(&granted.project),
+            Who::Local { .. } | Who::Remote => None,
+        }
+    }
+
+    /// Whose the things are that they make, and whose quotas count.
+    pub fn owner(&self) -> String {
+        match self {
+            Who::Key(granted) => granted.project.owner(),
+            Who::Local { .. } | Who::Remote => self.to_string(),
+        }
+    }
 }
 
 impl std::fmt::Display for Who {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Who::Local { uid } => write!(f, "uid:{uid}"),
+            Who::Key(granted) => write!(f, "key:{}@{}", granted.key_id, granted.project),
             Who::Remote => f.write_str("remote"),
         }
     }

@@ -2,8 +2,9 @@
 //!
 //! ```text
 //!   face ──► gate.call(caller, verb)
-//!              │ whom it means      a name or the beginning of an id becomes the id
-//!              │ authority          may this caller do that: host paths, the host itself
+//!              │ authority          may this caller do that: scopes of a key, host paths, the host itself
+//!              │ whom it means      a name or the beginning of an id becomes the id; callers with a
+//!              │                    key mean what is their project's, and the rest is not there
 //!              │ policy             (the engine's: what a sandbox reaches and a call asks for, by
 //!              │                    the policy it names; later also what an organisation allows)
 //!              │ quotas             how often (how much at once is the engine's, which knows what there is)
@@ -18,18 +19,25 @@
 mod authority;
 mod caller;
 mod desk;
+mod meter;
 mod rate;
+mod reach;
 mod record;
 
 pub use caller::{Caller, Face, Ticket, Who};
 pub use desk::Desk;
+pub use meter::Figures;
+pub use reach::Reach;
 pub use record::Witness;
 
 use futures_util::future::BoxFuture;
-use motu_core::outcome::{Length, Outcome, Watch};
-use motu_core::verb::{Ask, Shape, Verb};
+use meter::Meter;
+use motu_core::limits::{KEY_CALLS_PER_MINUTE, QUOTA_CALLS_PER_MINUTE};
+use motu_core::outcome::{Length, Outcome, Watch, Within};
+use motu_core::scope::Keyring;
+use motu_core::verb::{Ask, Effect, Shape, Verb};
 use motu_core::{Backend, Error, Result};
-use rate::Rate;
+use rate::{Allowance, Rate};
 use record::Entry;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -41,6 +49,10 @@ pub struct Gate {
     engine: Arc<dyn Backend>,
     witness: Arc<dyn Witness>,
     rate: Arc<Rate>,
+    /// Of one owner; 0: any number.
+    calls_per_minute: u64,
+    keys: Option<Arc<dyn Keyring>>,
+    meter: Arc<Meter>,
 }
 
 impl std::fmt::Debug for Gate {
@@ -61,14 +73,56 @@ impl Gate {
             engine,
             witness,
             rate: Arc::default(),
+            calls_per_minute: 0,
+            keys: None,
+            meter: Arc::default(),
         }
+    }
+
+    /// The same gate, which knows callers by their keys.
+    #[must_use]
+    pub fn knowing(self, keys: Arc<dyn Keyring>) -> Gate {
+        Gate {
+            keys: Some(keys),
+            ..self
+        }
+    }
+
+    /// Who sends this key.
+    pub fn introduce(&self, key: &str) -> Result<Who> {
+        let granted = match &self.keys {
+            Some(keys) => keys.admit(key),
+            None => Err(motu_core::key::unknown()),
+        };
+        match granted {
+            Ok(granted) => Ok(Who::Key(Arc::new(granted))),
+            Err(error) => {
+                self.meter.refuse();
+                Err(error)
+            }
+        }
+    }
+
+    /// The measurements of this host, in the text format of Prometheus: for callers of the local
+    /// socket, and for keys that have the scope for them.
+    pub fn measurements(&self, caller: &Caller, figures: Figures) -> Result<String> {
+        authority::check_measurements(caller)?;
+        self.meter.text(Figures {
+            sandboxes: self.engine.service().census(),
+            ..figures
+        })
+    }
+
+    /// Whether calls can be served.
+    pub async fn ready(&self) -> Result<()> {
+        self.engine.service().ready().await
     }
 
     /// The same gate, for so many calls of each caller in a minute; 0 is any number.
     #[must_use]
     pub fn limited_to(self, calls_per_minute: u64) -> Gate {
         Gate {
-            rate: Arc::new(Rate::new(calls_per_minute)),
+            calls_per_minute,
             ..self
         }
     }
@@ -85,7 +139,7 @@ impl Gate {
         mut call: V,
         extra: V::Extra,
     ) -> Result<V::Answer> {
-        let mut entry = Entry::new(self.witness.clone(), caller, &V::INFO);
+        let mut entry = Entry::new((self.witness.clone(), self.meter.clone()), caller, &V::INFO);
         if let Err(error) = self.decide(caller, &mut call, &mut entry).await {
             return Err(refused(entry, error).await);
         }
@@ -98,6 +152,9 @@ impl Gate {
             Ok(answer) => answer,
             Err(error) => return Err(refused(entry, error).await),
         };
+        if let Err(error) = self.show(caller, &mut answer) {
+            return Err(refused(entry, error).await);
+        }
         if let Some(id) = entry.id() {
             answer.mark(id);
         }
@@ -123,31 +180,90 @@ impl Gate {
         call: &mut V,
         entry: &mut Entry,
     ) -> Result<()> {
-        let resolved = self.resolve(call).await;
-        let about = call
-            .sandbox()
-            .and_then(|id| self.engine.service().about(id));
+        let allowed = authority::check(caller, &V::INFO, call.ask());
+        if allowed.is_err() {
+            entry.asks(call, None);
+            entry.decided("denied");
+            return allowed;
+        }
+        let resolved = self.resolve(caller, call).await;
+        // What is not there for this caller is told nothing of, in the log neither.
+        let about = match resolved {
+            Ok(()) => call
+                .sandbox()
+                .and_then(|id| self.engine.service().about(id)),
+            Err(_) => None,
+        };
         entry.asks(call, about);
         resolved?;
-        let allowed = authority::check(caller, &V::INFO, call.ask());
-        entry.decided(if allowed.is_ok() { "allowed" } else { "denied" });
-        allowed?;
-        let who = caller.who.to_string();
-        let rate = self.rate.admit(&who, V::INFO.effect, Instant::now());
+        entry.decided("allowed");
+        let rate = self.count(caller, V::INFO.effect);
         if rate.is_err() {
             entry.decided("limited");
         }
         rate?;
-        call.ask_mut().belongs_to(&who);
+        call.ask_mut().belongs_to(&caller.who.owner());
         self.witness.admit(V::INFO.effect).await
     }
 
-    /// A sandbox that was named by a beginning or a name is meant by its id from here on.
-    async fn resolve<V: Verb>(&self, call: &mut V) -> Result<()> {
+    /// Counts a call: for its key, and for its owner where it does more than look.
+    fn count(&self, caller: &Caller, effect: Effect) -> Result<()> {
+        let now = Instant::now();
+        if let Who::Key(granted) = &caller.who {
+            let who = format!("key {}", granted.key_id);
+            let key = Allowance {
+                who: &who,
+                most: granted.calls_per_minute,
+                limit: KEY_CALLS_PER_MINUTE,
+            };
+            self.rate.admit(key, now)?;
+        }
+        if effect == Effect::Reads {
+            return Ok(());
+        }
+        let owner = Allowance {
+            who: &caller.who.owner(),
+            most: self.calls_per_minute,
+            limit: QUOTA_CALLS_PER_MINUTE,
+        };
+        self.rate.admit(owner, now)
+    }
+
+    /// A sandbox that was named by a beginning or a name is meant by its id from here on, and names
+    /// of a project are written out.
+    async fn resolve<V: Verb>(&self, caller: &Caller, call: &mut V) -> Result<()> {
+        let service = self.engine.service();
+        let project = caller.who.project();
+        if let Some(project) = project {
+            call.within(project)?;
+            if V::INFO.family == "environments"
+                && let Some(name) = call.name()
+            {
+                *name = service.resolve_environment(name.clone(), project).await?;
+                reach::check_own(&V::INFO, name, project)?;
+            }
+            for name in call.ask_mut().environments() {
+                *name = service.resolve_environment(name.clone(), project).await?;
+            }
+        }
         if let Some(id) = call.sandbox() {
-            *id = self.engine.service().resolve(id.clone()).await?;
+            *id = service.resolve(id.clone(), project).await?;
+        }
+        for id in call.ask_mut().sandboxes() {
+            *id = service.resolve(id.clone(), project).await?;
         }
         Ok(())
+    }
+
+    /// Leaves out of an answer what its caller may not see.
+    fn show<A: Outcome>(&self, caller: &Caller, answer: &mut A) -> Result<()> {
+        match caller.who.project() {
+            None => Ok(()),
+            Some(project) => answer.within(&Within {
+                project,
+                service: self.engine.service(),
+            }),
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 //! caller left before the answer.
 
 use crate::caller::Caller;
+use crate::meter::Meter;
 use futures_util::future::BoxFuture;
 use motu_core::audit::{AuditCall, AuditCaller, AuditId, Facts, Stage};
 use motu_core::verb::{Effect, Info, Verb};
@@ -61,6 +62,8 @@ impl Witness for motu_audit::Log {
 /// The entry of one call while it is made.
 pub struct Entry {
     witness: Arc<dyn Witness>,
+    meter: Arc<Meter>,
+    verb: &'static str,
     call: AuditCall,
     began: Instant,
     /// What only looks need not wait for the disk.
@@ -69,13 +72,19 @@ pub struct Entry {
 }
 
 impl Entry {
-    pub fn new(witness: Arc<dyn Witness>, caller: &Caller, verb: &Info) -> Entry {
+    pub fn new(
+        (witness, meter): (Arc<dyn Witness>, Arc<Meter>),
+        caller: &Caller,
+        verb: &Info,
+    ) -> Entry {
         let id = AuditId::generate();
         if witness.keeps() {
             caller.ticket.write(&id);
         }
         Entry {
             witness,
+            meter,
+            verb: verb.name,
             began: Instant::now(),
             durable: verb.effect != Effect::Reads,
             told: false,
@@ -167,6 +176,10 @@ impl Entry {
             outcome = self.call.outcome,
             "call"
         );
+        if self.call.stage != Stage::Begin {
+            let took = self.began.elapsed();
+            self.meter.count(self.verb, &self.call.outcome, took);
+        }
         let written = self.witness.saw(&self.call, self.durable);
         match self.durable {
             true => written,

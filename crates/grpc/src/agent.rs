@@ -28,7 +28,7 @@ impl Agent {
 
     /// The caller's name, with which sandboxes are marked.
     pub fn owner(&self) -> String {
-        self.caller.who.to_string()
+        self.caller.who.owner()
     }
 }
 

@@ -8,18 +8,12 @@ use hyper_util::service::TowerToHyperService;
 use motu_core::config::GrpcConfig;
 use motu_core::{Error, Result};
 use motu_server::Activity;
-use motu_server::connection::serve_http2;
-use rustls::RootCertStore;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::WebPkiClientVerifier;
+use motu_server::connection::{Head, serve_http2};
+use motu_server::tls::{Acceptor, File};
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
-use tokio_rustls::TlsAcceptor;
 
 /// How long a TLS handshake may take.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -29,15 +23,6 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 pub struct Listener {
     listener: TcpListener,
     tls: Acceptor,
-}
-
-#[derive(Clone)]
-struct Acceptor(TlsAcceptor);
-
-impl std::fmt::Debug for Acceptor {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Acceptor")
-    }
 }
 
 impl Listener {
@@ -51,7 +36,18 @@ impl Listener {
         ) else {
             return Ok(None);
         };
-        let tls = Acceptor(TlsAcceptor::from(Arc::new(tls(cert, key, ca)?)));
+        let file = |name, path| File {
+            section: "grpc",
+            name,
+            path,
+        };
+        let callers = file("client_ca_file", ca.as_path());
+        let tls = Acceptor::new(
+            file("cert_file", cert),
+            file("key_file", key),
+            Some(callers),
+            &["h2"],
+        )?;
         let listener = TcpListener::bind(address).await.map_err(|error| {
             Error::unavailable(format!("[grpc] listen {address}: {error}"))
                 .hint("choose a free address in config.toml")
@@ -103,46 +99,8 @@ async fn introduce(
     let stream = tokio::time::timeout(HANDSHAKE, tls.0.accept(stream)).await??;
     let told = async { stop.wait_for(|stop| *stop).await.map(drop) };
     let service = TowerToHyperService::new(router);
-    if let Err(error) = serve_http2(stream, service, told).await {
+    if let Err(error) = serve_http2(stream, Head::default(), service, told).await {
         tracing::debug!(%error, "a connection ended early");
     }
     Ok(())
-}
-
-fn tls(cert: &Path, key: &PathBuf, ca: &Path) -> Result<rustls::ServerConfig> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let mut roots = RootCertStore::empty();
-    for authority in certificates("client_ca_file", ca)? {
-        let added = roots.add(authority);
-        added.map_err(|error| unusable("client_ca_file", ca, &error))?;
-    }
-    let callers = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
-        .build()
-        .map_err(|error| unusable("client_ca_file", ca, &error))?;
-    let chain = certificates("cert_file", cert)?;
-    let secret =
-        PrivateKeyDer::from_pem_file(key).map_err(|error| unusable("key_file", key, &error))?;
-    let mut config = rustls::ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|error| Error::internal(format!("TLS: {error}")))?
-        .with_client_cert_verifier(callers)
-        .with_single_cert(chain, secret)
-        .map_err(|error| unusable("cert_file", cert, &error))?;
-    config.alpn_protocols = vec![b"h2".to_vec()];
-    Ok(config)
-}
-
-fn certificates(name: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>> {
-    let read = CertificateDer::pem_file_iter(path)
-        .and_then(Iterator::collect::<std::result::Result<Vec<_>, _>>);
-    match read {
-        Ok(found) if found.is_empty() => Err(unusable(name, path, &"it holds no certificate")),
-        Ok(found) => Ok(found),
-        Err(error) => Err(unusable(name, path, &error)),
-    }
-}
-
-fn unusable(name: &str, path: &Path, why: &dyn std::fmt::Display) -> Error {
-    Error::invalid(format!("[grpc] {name} {}: {why}", path.display()))
-        .hint("a readable file in PEM; the key is not protected by a password")
 }

@@ -9,11 +9,11 @@ use std::sync::Mutex;
 /// The idle pauses that were already reported. After a restart of the daemon, pauses that still
 /// last are reported again.
 #[derive(Debug, Default)]
-pub struct Naps(Mutex<BTreeMap<SandboxId, Timestamp>>);
+pub struct Naps(Mutex<BTreeMap<String, BTreeMap<SandboxId, Timestamp>>>);
 
 impl Naps {
-    /// The ids of sandboxes whose pause was not reported yet.
-    pub fn news(&self, all: &[Sandbox]) -> Vec<String> {
+    /// The ids of sandboxes whose pause was not reported to this caller yet.
+    pub fn news(&self, caller: &str, all: &[Sandbox]) -> Vec<String> {
         let asleep = all.iter().filter_map(|sandbox| {
             let paused = sandbox
                 .paused
@@ -25,7 +25,8 @@ impl Naps {
             .0
             .lock()
             .unwrap_or_else(|poisoned| poisoned.into_inner());
-        let before = std::mem::replace(&mut *told, asleep.clone());
+        let before = told.insert(caller.to_string(), asleep.clone());
+        let before = before.unwrap_or_default();
         let news = asleep.into_iter();
         news.filter(|(id, at)| before.get(id) != Some(at))
             .map(|(id, _)| id.to_string())

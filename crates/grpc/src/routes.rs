@@ -20,6 +20,8 @@ use tonic_reflection::server::Builder;
 
 /// The header with the id of the call in the audit log.
 const AUDIT_HEADER: &str = "motu-audit-id";
+/// The same by the name that proxies and log collectors look for.
+const REQUEST_HEADER: &str = "x-request-id";
 
 /// The gate and the configuration.
 #[derive(Clone, Debug)]
@@ -78,6 +80,7 @@ fn introduced(request: &Request) -> Caller {
 fn marked(mut response: Response<Body>, ticket: &Ticket) -> Response<Body> {
     let id = ticket.read();
     if let Some(id) = id.and_then(|id| http::HeaderValue::try_from(id.as_str()).ok()) {
+        response.headers_mut().insert(REQUEST_HEADER, id.clone());
         response.headers_mut().insert(AUDIT_HEADER, id);
     }
     response

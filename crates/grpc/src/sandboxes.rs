@@ -146,7 +146,7 @@ impl Agent {
     pub async fn list(self, _: ListSandboxesRequest) -> Result<ListSandboxesResponse> {
         let all = self.list_sandboxes(ListSandboxes { all: false }).await?;
         Ok(ListSandboxesResponse {
-            auto_paused_sandbox_ids: self.naps.news(&all),
+            auto_paused_sandbox_ids: self.naps.news(&self.owner(), &all),
             sandboxes: all.sandboxes.into_iter().map(info).collect(),
         })
     }

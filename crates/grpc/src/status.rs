@@ -15,6 +15,7 @@ const WHOLE: &str = "motu-error-bin";
 pub fn code(kind: ErrorKind) -> Code {
     match kind {
         ErrorKind::Invalid => Code::InvalidArgument,
+        ErrorKind::Unauthenticated => Code::Unauthenticated,
         ErrorKind::Denied => Code::PermissionDenied,
         ErrorKind::NotFound => Code::NotFound,
         ErrorKind::Conflict => Code::FailedPrecondition,

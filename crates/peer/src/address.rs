@@ -18,7 +18,7 @@ impl Address {
     /// for messages.
     pub fn parse(setting: &str, url: &str) -> Result<Address, Error> {
         let wrong = |why: &str| {
-            Error::invalid(format!("{setting} in config.toml: {why}"))
+            Error::invalid(format!("{setting}: {why}"))
                 .hint("such as http://127.0.0.1:7424 or https://sandboxes.example.org")
         };
         let (tls, rest) = match (url.strip_prefix("http://"), url.strip_prefix("https://")) {

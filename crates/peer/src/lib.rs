@@ -19,7 +19,7 @@ pub mod connection;
 pub mod error;
 pub mod fate;
 pub mod record;
-mod trust;
+pub mod trust;
 
 pub use address::{Address, encoded};
 pub use connection::{Answer, Ask, Body, Connections, Key, Patience, feed};

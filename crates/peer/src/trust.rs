@@ -11,7 +11,7 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto::ring};
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// Creates the TLS connector for calls to the service.
-pub(super) fn connector(ca_file: Option<&Path>) -> Result<TlsConnector, String> {
+pub fn connector(ca_file: Option<&Path>) -> Result<TlsConnector, String> {
     let roots = match ca_file {
         Some(path) => {
             of_file(path).map_err(|reason| format!("ca_file {}: {reason}", path.display()))?

@@ -14,7 +14,7 @@
 use crate::activity::Activity;
 use crate::app::App;
 use crate::authority::Named;
-use crate::connection::{Speaks, serve_http1, serve_http2, speaks};
+use crate::connection::{Head, Speaks, serve_http1, serve_http2, speaks};
 use crate::repeats::Repeats;
 use crate::router::router;
 use axum::Router;
@@ -67,6 +67,11 @@ impl Server {
         let once = from_fn_with_state(repeats, crate::repeats::once);
         self.router = self.router.layer(once);
         self
+    }
+
+    /// Everything that is served, for another listener.
+    pub fn routes(&self) -> Router {
+        self.router.clone()
     }
 
     /// Takes in connections until `stop`. Returns how many came after it; they are being served.
@@ -125,12 +130,15 @@ impl Server {
             let mut stopping = pin!(stopping);
             let speaks = tokio::select! {
                 biased;
-                speaks = speaks(&stream) => speaks,
+                speaks = speaks(&stream, Head::default()) => speaks,
                 _ = stopping.as_mut() => None,
             };
+            let head = Head::default();
             let result = match speaks {
-                Some(Speaks::Http1) => serve_http1(stream, service, stopping).await,
-                Some(Speaks::Http2) => serve_http2(Named::new(stream), service, stopping).await,
+                Some(Speaks::Http1) => serve_http1(stream, head, service, stopping).await,
+                Some(Speaks::Http2) => {
+                    serve_http2(Named::new(stream), head, service, stopping).await
+                }
                 // It has said nothing, and nobody waits for it any longer.
                 None => return,
             };

@@ -9,18 +9,19 @@ use hyper::server::conn::{http1, http2};
 use hyper::service::Service;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use std::convert::Infallible;
+use std::os::fd::AsFd;
 use std::pin::pin;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite, Interest};
-use tokio::net::UnixStream;
+use tokio::net::{TcpStream, UnixStream};
 
 /// How long a client may take to send the head of a request, or stay silent between two.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// A connection of HTTP/2 that is silent for this long is asked whether it is there, and has as long
 /// to answer.
 const ALIVE: Duration = Duration::from_secs(20);
-/// How every connection of HTTP/2 begins; no method of HTTP/1.1 does.
-const PREFACE: &[u8] = b"PRI ";
+/// How every connection of HTTP/2 begins; no request of HTTP/1.1 does.
+pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// What one call of HTTP/2 may have sent that nobody has read.
 const STREAM_WINDOW: u32 = 256 * 1024;
 /// The same for all calls of a connection: many times that of one, so that an upload that nobody
@@ -50,10 +51,28 @@ impl<S> HttpService for S where
 {
 }
 
+/// How long and how large the head of a request may be.
+#[derive(Clone, Copy, Debug)]
+pub struct Head {
+    pub timeout: Duration,
+    pub bytes: usize,
+}
+
+impl Default for Head {
+    /// For callers of the local socket.
+    fn default() -> Head {
+        Head {
+            timeout: HEAD_TIMEOUT,
+            bytes: 256 * 1024,
+        }
+    }
+}
+
 /// Serves HTTP/1.1 until the client leaves, or lets the request end that is being served when
 /// `stopping` comes.
 pub async fn serve_http1<S>(
-    stream: UnixStream,
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    head: Head,
     service: S,
     stopping: impl Future,
 ) -> hyper::Result<()>
@@ -62,7 +81,8 @@ where
 {
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIMEOUT)
+        .header_read_timeout(head.timeout)
+        .max_buf_size(head.bytes)
         .serve_connection(TokioIo::new(stream), service)
         .with_upgrades();
     let mut connection = pin!(connection);
@@ -78,6 +98,7 @@ where
 /// The same with HTTP/2, for which the requests may be many.
 pub async fn serve_http2<S>(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    head: Head,
     service: S,
     stopping: impl Future,
 ) -> hyper::Result<()>
@@ -89,6 +110,7 @@ where
         .keep_alive_interval(ALIVE)
         .keep_alive_timeout(ALIVE)
         .max_concurrent_streams(motu_core::limits::GRPC_STREAMS.max as u32)
+        .max_header_list_size(u32::try_from(head.bytes).unwrap_or(u32::MAX))
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
         .serve_connection(TokioIo::new(stream), service);
@@ -109,21 +131,49 @@ pub enum Speaks {
     Http2,
 }
 
+/// A connection whose first bytes can be looked at without taking them.
+pub trait Peek: AsFd + Sync {
+    fn readable(&self) -> impl Future<Output = std::io::Result<()>> + Send;
+    fn try_peek(&self, first: &mut [u8]) -> std::io::Result<usize>;
+}
+
+/// Looks at the first bytes of a socket.
+fn peek(socket: impl AsFd, first: &mut [u8]) -> std::io::Result<usize> {
+    let (_, length) = rustix::net::recv(socket, first, rustix::net::RecvFlags::PEEK)?;
+    Ok(length)
+}
+
+impl Peek for UnixStream {
+    fn readable(&self) -> impl Future<Output = std::io::Result<()>> + Send {
+        UnixStream::readable(self)
+    }
+
+    fn try_peek(&self, first: &mut [u8]) -> std::io::Result<usize> {
+        self.try_io(Interest::READABLE, || peek(self, first))
+    }
+}
+
+impl Peek for TcpStream {
+    fn readable(&self) -> impl Future<Output = std::io::Result<()>> + Send {
+        TcpStream::readable(self)
+    }
+
+    fn try_peek(&self, first: &mut [u8]) -> std::io::Result<usize> {
+        self.try_io(Interest::READABLE, || peek(self, first))
+    }
+}
+
 /// What a connection speaks, by its first bytes, none of which are taken from it. Nothing when it
 /// says nothing in its time.
-pub async fn speaks(stream: &UnixStream) -> Option<Speaks> {
+pub async fn speaks(stream: &impl Peek, head: Head) -> Option<Speaks> {
     let begin = Instant::now();
     let mut first = [0u8; PREFACE.len()];
-    while let Some(left) = HEAD_TIMEOUT.checked_sub(begin.elapsed()) {
+    while let Some(left) = head.timeout.checked_sub(begin.elapsed()) {
         tokio::time::timeout(left, stream.readable())
             .await
             .ok()?
             .ok()?;
-        let peeked = stream.try_io(Interest::READABLE, || {
-            let flags = rustix::net::RecvFlags::PEEK;
-            let (_, length) = rustix::net::recv(stream, &mut first[..], flags)?;
-            Ok(length)
-        });
+        let peeked = stream.try_peek(&mut first);
         match peeked {
             Ok(0) => return None,
             Ok(length) if !PREFACE.starts_with(&first[..length]) => return Some(Speaks::Http1),

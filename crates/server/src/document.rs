@@ -18,8 +18,12 @@ use utoipa::ToSchema;
 
 const ABOUT: &str = "An isolated machine for every AI agent.\n\nLive streams are sequences of frames: one byte of kind (0 JSON, 1 stdin or stdout, 2 stderr), the length of the payload in four bytes, most significant first, and the payload, at most 1 MiB. JSON frames from the server hold an `Event`, those from the client a `Control`; the first frame of a stream is its request. The same frames travel over WebSockets, one per binary message.";
 
-const FAMILIES: [(&str, &str); 12] = [
+const FAMILIES: [(&str, &str); 13] = [
     ("service", "The daemon itself."),
+    (
+        "keys",
+        "Keys of callers of other hosts; only for callers of the local socket.",
+    ),
     ("environments", "What sandboxes start from."),
     ("sandboxes", "Isolated machines."),
     ("commands", "Commands and processes inside a sandbox."),

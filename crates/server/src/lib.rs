@@ -5,6 +5,8 @@
 //!
 //! - [`accept`]: taking connections in; [`connection`]: serving one, `authority`: what some of them
 //!   call a socket; [`activity`]: whether anybody is there.
+//! - [`listen`]: the address for callers of other hosts; [`tls`]: its certificates and gRPC's;
+//!   `patience`: bodies that pause.
 //! - `router`: the routes and the shape of every answer; [`app`]: what handlers have.
 //! - `corridor`: requests to calls, answers to responses; one way per shape.
 //! - [`document`]: the OpenAPI document.
@@ -21,10 +23,13 @@ pub mod document;
 mod events;
 mod extract;
 mod fault;
+pub mod listen;
+mod patience;
 mod preview;
 mod repeats;
 mod router;
 mod stream;
+pub mod tls;
 mod websocket;
 mod wording;
 

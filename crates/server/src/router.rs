@@ -2,18 +2,21 @@
 
 use crate::app::App;
 use crate::corridor;
+use crate::extract::Introduced;
 use crate::fault::Fault;
 use crate::preview;
 use axum::Router;
-use axum::extract::Request;
+use axum::extract::{Request, State};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use futures_util::FutureExt;
-use http::{HeaderName, HeaderValue, StatusCode};
-use motu_api::wire::{API_HEADER, API_VERSION, AUDIT_HEADER, VERSION_HEADER};
-use motu_core::Error;
-use motu_gate::Ticket;
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use motu_api::wire::{API_HEADER, API_VERSION, AUDIT_HEADER, REQUEST_HEADER, VERSION_HEADER};
+use motu_core::audit::AuditId;
+use motu_core::hint::host;
+use motu_core::{Error, hint};
+use motu_gate::{Figures, Ticket};
 use std::panic::AssertUnwindSafe;
 
 /// Everything, ready to serve.
@@ -21,6 +24,9 @@ pub fn router(app: App) -> Router {
     corridor::routes()
         .merge(preview::routes())
         .route("/v1/openapi.json", get(openapi))
+        .route("/healthz", get(healthy))
+        .route("/readyz", get(ready))
+        .route("/metrics", get(measurements))
         .fallback(async || Fault::from(Error::not_found("there is no such address")))
         .method_not_allowed_fallback(async || {
             let error = Error::invalid("this address does not take that method");
@@ -40,7 +46,13 @@ async fn shape(mut request: Request, next: Next) -> Response {
         Fault::from(Error::internal("the call ended in a bug").hint("`daemon.log` says where"))
             .into_response()
     });
-    let headers = response.headers_mut();
+    stamp(response.headers_mut(), ticket.read());
+    response
+}
+
+/// What every answer says: versions, which request it is about, and what the call is named in the
+/// audit log where it is recorded.
+pub fn stamp(headers: &mut HeaderMap, id: Option<AuditId>) {
     headers.insert(
         HeaderName::from_static(API_HEADER),
         HeaderValue::from_static(API_VERSION),
@@ -49,11 +61,56 @@ async fn shape(mut request: Request, next: Next) -> Response {
         HeaderName::from_static(VERSION_HEADER),
         HeaderValue::from_static(env!("CARGO_PKG_VERSION")),
     );
-    let id = ticket.read();
-    if let Some(id) = id.and_then(|id| HeaderValue::try_from(id.as_str()).ok()) {
-        headers.insert(HeaderName::from_static(AUDIT_HEADER), id);
+    let recorded = id.is_some();
+    let id = id.unwrap_or_else(AuditId::generate);
+    if let Ok(id) = HeaderValue::try_from(id.as_str()) {
+        headers.insert(HeaderName::from_static(REQUEST_HEADER), id.clone());
+        if recorded {
+            headers.insert(HeaderName::from_static(AUDIT_HEADER), id);
+        }
     }
-    response
+}
+
+/// The daemon answers; that is all it says.
+async fn healthy() -> &'static str {
+    "ok\n"
+}
+
+/// Whether calls can be served, for who sends them here or elsewhere. Why not is in the log: those
+/// who ask need no key.
+async fn ready(State(app): State<App>) -> Result<&'static str, Fault> {
+    match app.gate.ready().await {
+        Ok(()) => Ok("ready\n"),
+        Err(error) => {
+            tracing::warn!(%error, "not ready");
+            Err(Error::unavailable("calls cannot be served now")
+                .hint(hint!["on the host: ", host("motu doctor")])
+                .into())
+        }
+    }
+}
+
+/// The text format of Prometheus.
+const MEASUREMENTS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+async fn measurements(
+    State(app): State<App>,
+    Introduced(caller): Introduced,
+) -> Result<Response, Fault> {
+    let figures = Figures {
+        connections: app.activity.open() as u64,
+        memory_bytes: resident_bytes().unwrap_or_default(),
+        ..Figures::default()
+    };
+    let text = app.gate.measurements(&caller, figures)?;
+    Ok(([(http::header::CONTENT_TYPE, MEASUREMENTS)], text).into_response())
+}
+
+/// Memory of this process that is in RAM.
+fn resident_bytes() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/self/statm").ok()?;
+    let pages: u64 = text.split(' ').nth(1)?.parse().ok()?;
+    Some(pages * rustix::param::page_size() as u64)
 }
 
 /// The document of everything served; a test keeps it true.

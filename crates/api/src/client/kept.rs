@@ -1,7 +1,7 @@
 //! Connections, and the pool of idle ones.
 
 use super::sending::Unsent;
-use super::{Body, broken};
+use super::{Body, Duplex, broken};
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{SendRequest, handshake};
@@ -9,7 +9,6 @@ use hyper_util::rt::TokioIo;
 use motu_core::Result;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::net::UnixStream;
 use tokio::task::JoinHandle;
 
 /// How long an idle connection is kept; the server closes idle ones after 30 seconds.
@@ -30,7 +29,7 @@ impl Drop for Connection {
 }
 
 impl Connection {
-    pub async fn open(stream: UnixStream) -> Result<Connection> {
+    pub async fn open(stream: Box<dyn Duplex>) -> Result<Connection> {
         let made = handshake(TokioIo::new(stream)).await;
         let (sender, connection) = made.map_err(|error| broken(&error))?;
         let task = tokio::spawn(async move {

@@ -16,7 +16,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
-use http::{HeaderMap, Method, Request, Response, header};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, header};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Empty, Full};
 use hyper::body::Incoming;
@@ -29,16 +29,21 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::path::PathBuf;
 use std::sync::Arc;
-use tokio::net::UnixStream;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+/// Bytes both ways: a socket of this host, or TLS to another one.
+pub trait Duplex: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Duplex for T {}
 
 /// Opens connections to the daemon.
 #[async_trait]
 pub trait Dial: Send + Sync + std::fmt::Debug {
     /// Connects to a daemon, and may start one.
-    async fn dial(&self) -> Result<UnixStream>;
+    async fn dial(&self) -> Result<Box<dyn Duplex>>;
 
     /// Connects to a daemon that already runs.
-    async fn look(&self) -> Result<UnixStream> {
+    async fn look(&self) -> Result<Box<dyn Duplex>> {
         self.dial().await
     }
 }
@@ -49,11 +54,15 @@ pub struct SocketAt(pub PathBuf);
 
 #[async_trait]
 impl Dial for SocketAt {
-    async fn dial(&self) -> Result<UnixStream> {
-        socket::connect(&self.0).await.map_err(|error| {
-            let path = self.0.display();
-            Error::unavailable(format!("no daemon answers at {path}: {error}"))
-        })
+    async fn dial(&self) -> Result<Box<dyn Duplex>> {
+        match socket::connect(&self.0).await {
+            Ok(stream) => Ok(Box::new(stream)),
+            Err(error) => {
+                let path = self.0.display();
+                let message = format!("no daemon answers at {path}: {error}");
+                Err(Error::unavailable(message))
+            }
+        }
     }
 }
 
@@ -64,6 +73,8 @@ pub struct Client {
     /// Refuse daemons of any other version.
     version: Option<&'static str>,
     kept: Arc<Kept>,
+    /// The key as a header, for a daemon of another host.
+    authorization: Option<HeaderValue>,
     /// Called when a daemon does not answer, before the call fails.
     warn: Option<fn(&str)>,
 }
@@ -139,12 +150,11 @@ impl Call {
     }
 
     fn header(mut self, name: header::HeaderName, value: &'static str) -> Call {
-        self.headers
-            .insert(name, header::HeaderValue::from_static(value));
+        self.headers.insert(name, HeaderValue::from_static(value));
         self
     }
 
-    fn into_request(self) -> Result<Request<Body>> {
+    fn into_request(self, client: &Client) -> Result<Request<Body>> {
         let mut request = Request::new(match self.content {
             Content::Whole(bytes) if bytes.is_empty() => empty(),
             Content::Whole(bytes) => full(bytes),
@@ -156,9 +166,11 @@ impl Call {
             .parse()
             .map_err(|_| Error::invalid("the name cannot be part of a request"))?;
         *request.headers_mut() = self.headers;
-        request
-            .headers_mut()
-            .insert(header::HOST, header::HeaderValue::from_static("motu"));
+        let headers = request.headers_mut();
+        headers.insert(header::HOST, HeaderValue::from_static("motu"));
+        if let Some(authorization) = &client.authorization {
+            headers.insert(header::AUTHORIZATION, authorization.clone());
+        }
         Ok(request)
     }
 }
@@ -169,6 +181,7 @@ impl Client {
             dial: Arc::new(dial),
             version: None,
             kept: Arc::default(),
+            authorization: None,
             warn: None,
         }
     }
@@ -178,6 +191,15 @@ impl Client {
     pub fn expect_version(mut self, version: &'static str) -> Client {
         self.version = Some(version);
         self
+    }
+
+    /// Sends a key with every call.
+    pub fn with_key(mut self, key: &str) -> Result<Client> {
+        let mut value = HeaderValue::try_from(format!("Bearer {key}"))
+            .map_err(|_| Error::invalid("that is no key").hint("keys begin with `motu_`"))?;
+        value.set_sensitive(true);
+        self.authorization = Some(value);
+        Ok(self)
     }
 
     /// Sets the function that is called when a daemon does not answer.

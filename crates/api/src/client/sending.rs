@@ -78,7 +78,7 @@ impl Client {
     pub(super) async fn deliver(&self, call: Call) -> Result<(Response<Incoming>, Connection)> {
         let Some(mut again) = call.copy() else {
             let mut connection = self.tried().await?;
-            let sent = connection.send(call.into_request()?).await;
+            let sent = connection.send(call.into_request(self)?).await;
             let response = sent.map_err(Unsent::into_error)?;
             return Ok((response, connection));
         };
@@ -88,7 +88,7 @@ impl Client {
         loop {
             let spare = again.copy();
             let mut connection = self.connection().await?;
-            let error = match connection.send(again.into_request()?).await {
+            let error = match connection.send(again.into_request(self)?).await {
                 Ok(response) => return Ok((response, connection)),
                 Err(Unsent::NotTaken(error)) => error,
                 Err(Unsent::Unknown(error)) if asks => error,
@@ -118,7 +118,7 @@ impl Client {
         let mut left = ATTEMPTS;
         loop {
             let mut connection = self.connection().await?;
-            let question = Call::get("/v1/version").into_request()?;
+            let question = Call::get("/v1/version").into_request(self)?;
             let error = match connection.send(question).await {
                 Ok(response) => match response.into_body().collect().await {
                     Ok(_) => return Ok(connection),

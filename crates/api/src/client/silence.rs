@@ -50,7 +50,7 @@ impl Client {
     async fn look(&self) {
         let asked = async {
             let mut connection = Connection::open(self.dial.look().await?).await?;
-            let request = Call::get("/v1/version").into_request()?;
+            let request = Call::get("/v1/version").into_request(self)?;
             let answered = connection.send(request).await;
             answered.map(drop).map_err(|error| error.into_error())
         };

@@ -153,6 +153,7 @@ impl Args {
                     changes: which.changes,
                     before_seq: before,
                     limit,
+                    ..ListAudit::default()
                 };
                 answer(json, &client.list_audit(ask).await?, list);
             }

@@ -15,6 +15,7 @@ pub mod env;
 pub mod exec;
 pub mod fork;
 mod given;
+pub mod key;
 pub mod listening;
 pub mod man;
 pub mod mcp;

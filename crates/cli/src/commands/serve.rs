@@ -22,12 +22,23 @@ const PROVIDED_SECONDS: u64 = 86_400;
 #[command(after_help = "Examples:
   motu serve
   motu serve --stop
+  motu serve --listen 7777
   motu serve --provider 7424 --key-file ~/.motu-provider-key
   curl --unix-socket /var/lib/motu/daemon.sock http://motu/v1/version")]
 pub struct Args {
     /// Stop the daemon that runs; machines go on
     #[arg(long)]
     stop: bool,
+
+    /// Serve REST and gRPC to callers with keys at this address too (`[listen]` in config.toml,
+    /// docs/service.md)
+    #[arg(
+        long,
+        value_name = "[ADDRESS:]PORT",
+        value_parser = address,
+        conflicts_with_all = ["stop", "on_demand", "provider"]
+    )]
+    listen: Option<SocketAddr>,
 
     /// Started by a command that needed a daemon
     #[arg(long, hide = true, conflicts_with = "stop")]
@@ -136,7 +147,7 @@ impl Args {
             true => Origin::OnDemand,
             false => Origin::Foreground,
         };
-        serving::run(&context.place, origin)?;
+        serving::run(&context.place, origin, self.listen)?;
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -28,7 +28,8 @@ struct Versions {
 
 impl Args {
     pub async fn run(self, context: &Context) -> Result<ExitCode> {
-        let client = Client::new(SocketAt(context.place.socket()));
+        let here = || Client::new(SocketAt(context.place.socket()));
+        let client = context.remote.clone().unwrap_or_else(here);
         let versions = Versions {
             version: env!("CARGO_PKG_VERSION"),
             api_version: API_VERSION,

@@ -23,8 +23,10 @@ use lock::{Claim, Lock};
 use motu_core::{Error, Result};
 use motu_engine::Engine;
 use motu_gate::Gate;
+use motu_server::listen::{Behind, Listener};
 use motu_server::{Activity, Repeats, Server};
 use ready::Ready;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
@@ -53,17 +55,23 @@ pub enum Origin {
     OnDemand,
 }
 
-/// Runs a daemon until it is told to stop or has nothing to do.
-pub fn run(place: &Place, origin: Origin) -> Result<()> {
+/// Runs a daemon until it is told to stop or has nothing to do. `listen` is an address for callers
+/// with keys, in the place of the configured one.
+pub fn run(place: &Place, origin: Origin, listen: Option<SocketAddr>) -> Result<()> {
     let mut ready = Ready::new(origin)?;
-    let result = start(place, origin, &mut ready);
+    let result = start(place, origin, listen, &mut ready);
     if let Err(error) = &result {
         ready.failed(error);
     }
     result
 }
 
-fn start(place: &Place, origin: Origin, ready: &mut Ready) -> Result<()> {
+fn start(
+    place: &Place,
+    origin: Origin,
+    listen: Option<SocketAddr>,
+    ready: &mut Ready,
+) -> Result<()> {
     sys::limit_allocator();
     place.create()?;
     log::begin(place, origin)?;
@@ -80,17 +88,23 @@ fn start(place: &Place, origin: Origin, ready: &mut Ready) -> Result<()> {
         .enable_all()
         .build()
         .map_err(|error| Error::io("start the daemon", &error))?;
-    let result = runtime.block_on(serve(place, origin, ready));
+    let result = runtime.block_on(serve(place, origin, listen, ready));
     // The engine is dropped with its last task, and cleans up on the host.
     runtime.shutdown_timeout(LAST_BREATH);
     result
 }
 
-async fn serve(place: &Place, origin: Origin, ready: &mut Ready) -> Result<()> {
+async fn serve(
+    place: &Place,
+    origin: Origin,
+    listen: Option<SocketAddr>,
+    ready: &mut Ready,
+) -> Result<()> {
     let engine = daemon::open(place.path()).await?;
     let activity = Activity::default();
     let gate = Gate::watched_by(engine.clone(), engine.audit())
-        .limited_to(engine.config().quota.calls_per_minute);
+        .limited_to(engine.config().quota.calls_per_minute)
+        .knowing(engine.keys());
     let config = engine.config().grpc.clone();
     let remote = motu_grpc::listen::Listener::bind(&config).await?;
     let routes = motu_grpc::routes(motu_grpc::Settings {
@@ -98,13 +112,25 @@ async fn serve(place: &Place, origin: Origin, ready: &mut Ready) -> Result<()> {
         config,
     });
     let routes = routes.await?;
-    let server = Server::new(gate, activity.clone())
+    let server = Server::new(gate.clone(), activity.clone())
         .remembering(Repeats::open(place.path())?)
         .beside(routes.clone());
     let leaving = watch::Sender::new(false);
     if let Some(remote) = remote {
         tracing::info!(address = %remote.address()?, "serving gRPC to other hosts");
         tokio::spawn(remote.serve(routes, activity.clone(), leaving.subscribe()));
+    }
+    let keyed = listener(place, &engine, listen).await?;
+    // Callers of other hosts cannot start a daemon that has left.
+    let may_leave = origin == Origin::OnDemand && keyed.is_none();
+    if let Some(keyed) = keyed {
+        tracing::info!(url = keyed.url()?, "serving callers with keys");
+        let behind = Behind {
+            routes: server.routes(),
+            gate,
+            activity: activity.clone(),
+        };
+        tokio::spawn(keyed.serve(behind, leaving.subscribe()));
     }
     ending::bound(WAY_OUT);
     let mut told = Told::new()?;
@@ -117,7 +143,7 @@ async fn serve(place: &Place, origin: Origin, ready: &mut Ready) -> Result<()> {
         let stop = async {
             tokio::select! {
                 () = told.stop() => stopped = true,
-                () = idle(&engine, &activity), if origin == Origin::OnDemand => {}
+                () = idle(&engine, &activity), if may_leave => {}
             }
         };
         let late = server.accept_until(listener, stop).await;
@@ -135,6 +161,18 @@ async fn serve(place: &Place, origin: Origin, ready: &mut Ready) -> Result<()> {
     }
     tracing::info!("leaving");
     Ok(())
+}
+
+/// The address for callers with keys, if there is one.
+async fn listener(
+    place: &Place,
+    engine: &Engine,
+    address: Option<SocketAddr>,
+) -> Result<Option<Listener>> {
+    let mut config = engine.config().listen.clone();
+    config.address = address.or(config.address);
+    config.check()?;
+    Listener::bind(&config, place.path()).await
 }
 
 /// Signals that end a daemon. Machines stay.

@@ -14,7 +14,7 @@ pub use requests::*;
 pub use state::*;
 
 use crate::ask::Part;
-use crate::{Error, Result};
+use crate::{Error, Project, Result};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -76,5 +76,10 @@ impl Part for TerminalId {
 
     fn read(text: &str) -> Result<TerminalId> {
         TerminalId::parse(text)
+    }
+
+    fn within(part: &mut TerminalId, _: &str, project: &Project) -> Result<()> {
+        *part = TerminalId::parse(&project.complete(part.as_str()))?;
+        Ok(())
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::ask::Ask;
 use crate::exec::TtySize;
-use crate::{Error, Result, SandboxId, limits};
+use crate::{Error, Project, Result, SandboxId, limits};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -327,6 +327,15 @@ impl Ask for OpenTerminal {
 
     fn belongs_to(&mut self, owner: &str) {
         self.owner = owner.to_string();
+    }
+
+    fn within(&mut self, project: &Project) -> Result<()> {
+        project.complete_name(&mut self.session_id);
+        Ok(())
+    }
+
+    fn sandboxes(&mut self) -> Vec<&mut SandboxId> {
+        self.sandbox_id.iter_mut().collect()
     }
 }
 

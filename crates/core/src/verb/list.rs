@@ -1,4 +1,5 @@
-//! The list. Adding a verb begins here; see `docs/contributing.md`.
+//! The list, but for terminals and shells, which are in `terminals`. Adding a verb begins here; see
+//! `docs/contributing.md`.
 
 use super::verbs;
 use crate::audit::{
@@ -15,10 +16,10 @@ use crate::files::{
     AtPath, ByteStream, ChangeMode, FileEntry, FileHash, FilePage, FindFiles, ListFiles,
     MakeDirectory, MoveFile, ReadFile, RemoveFile, StatFile, TreeWritten, WatchFiles, WriteFile,
 };
+use crate::key::{CreateKey as NewKey, Key, KeyCreated, KeyId};
 use crate::lists::{
-    EnvironmentList, PolicyList, PortList, ProcessList, Reaped, SandboxList, SecretList,
-    ServiceList, ShellList, SnapshotList, TemplateList, TerminalList, WorkspaceCopies,
-    WorkspaceList,
+    EnvironmentList, KeyList, PolicyList, PortList, ProcessList, Reaped, SandboxList, SecretList,
+    ServiceList, SnapshotList, TemplateList, WorkspaceCopies, WorkspaceList,
 };
 use crate::metrics::{MetricsFlushed, MetricsHistory, ReadMetrics};
 use crate::policy::{Explained, Policy};
@@ -28,22 +29,13 @@ use crate::runtime::Connection;
 use crate::sandbox::{CommitSandbox, Fork, Keepalive, Sandbox};
 use crate::secret::SecretSummary;
 use crate::template::{RebuildTemplate, Template, TemplateDefinition};
-use crate::terminal::{
-    ConfigureTerminal, ExpectInTerminal as Expect, OpenTerminal as Open, PollTerminal as Poll,
-    ReadScreen, ReadScrollback, ReadTranscript, RunInTerminal as RunLine,
-    SendToTerminal as SendInput, SignalTerminal as Signal, TakeSeat, Terminal, TerminalAnswer,
-    TerminalId, TerminalOpened, TerminalPassword, TerminalScreen as Screen,
-    TerminalScrollback as Scrollback, TerminalTranscript as Transcript, Wait,
-};
 use crate::verb::shape::Changes;
 use crate::workspace::{
-    AttachShell as ShellSize, CommandLog, CreateWorkspace as NewWorkspace, DiffOptions, DiffReport,
-    DiskExported, EditFiles, ExportDisk, ExportFiles, Exported, FileText, FileWritten,
-    ForkWorkspace as Copies, ListPaths, LogOptions, OpenShell as NewShell, Patch, PatchReport,
-    PathList, ReadShell as ShellCursor, ReadText, ResetTo, SaveAs, ServiceLogs, ServiceStatus,
-    Shell, ShellOutput, SignalShell as ShellSignal, Since, Snapshot, StartService as NewService,
-    SyncPush, SyncReport, Undo, Undone, UpdateWorkspace as Update, Workspace, WorkspaceExec,
-    WorkspaceId, WriteShell as Keystrokes, WriteText,
+    CommandLog, CreateWorkspace as NewWorkspace, DiffOptions, DiffReport, DiskExported, EditFiles,
+    ExportDisk, ExportFiles, Exported, FileText, FileWritten, ForkWorkspace as Copies, ListPaths,
+    LogOptions, Patch, PatchReport, PathList, ReadText, ResetTo, SaveAs, ServiceLogs,
+    ServiceStatus, Since, Snapshot, StartService as NewService, SyncPush, SyncReport, Undo, Undone,
+    UpdateWorkspace as Update, Workspace, WorkspaceExec, WorkspaceId, WriteText,
 };
 use crate::{SandboxId, build, policy, report, sandbox, secret};
 
@@ -51,9 +43,39 @@ verbs! {
     /// Every capability of motu. Faces translate a request, call one verb and translate the
     /// answer; they decide nothing.
     trait Service, by service, visit visit_service, table SERVICE_VERBS, with {
-        /// The id a caller means: itself, or the one that this beginning or this name fits.
-        async fn resolve(&self, word: SandboxId) -> crate::Result<SandboxId> {
+        /// The id a caller means: itself, or the one that this beginning or this name fits. Within
+        /// a project only what is the project's is meant; anything else is not there.
+        async fn resolve(
+            &self,
+            word: SandboxId,
+            _within: Option<&crate::Project>,
+        ) -> crate::Result<SandboxId> {
             Ok(word)
+        }
+
+        /// Whose a live sandbox is.
+        fn owner(&self, _: &SandboxId) -> Option<String> {
+            None
+        }
+
+        /// The environment that a caller of a project means: the project's own of that name, or
+        /// that of the host.
+        async fn resolve_environment(
+            &self,
+            name: String,
+            _within: &crate::Project,
+        ) -> crate::Result<String> {
+            Ok(name)
+        }
+
+        /// How many sandboxes live, by runtime.
+        fn census(&self) -> std::collections::BTreeMap<String, u64> {
+            Default::default()
+        }
+
+        /// Whether calls can be served: the store answers, and a runtime works.
+        async fn ready(&self) -> crate::Result<()> {
+            Ok(())
         }
 
         /// What the audit log should know of a sandbox, if it is there.
@@ -73,6 +95,18 @@ verbs! {
     /// Machines run on, each paused while its disks are copied.
     value backup = BackUp(; report::BackUp) -> Backup,
         POST "/v1/backup" 200, Changes, "service";
+
+    /// Make a key for callers of other hosts
+    ///
+    /// The answer has the key itself, this once: only its hash is kept.
+    value create_key = CreateKey(; NewKey) -> KeyCreated,
+        POST "/v1/keys" 201, Changes, "keys";
+    /// Every key, without what callers send
+    value list_keys = ListKeys() -> KeyList,
+        GET "/v1/keys" 200, Reads, "keys";
+    /// Make a key good for nothing, from now on and for ever
+    value revoke_key = RevokeKey(key: KeyId) -> Key,
+        DELETE "/v1/keys/{key}" 200, Destroys, "keys";
 
     /// The newest calls in the audit log, oldest first
     value list_audit = ListAudit(; Entries) -> AuditList,
@@ -496,101 +530,4 @@ verbs! {
     /// End a service
     value stop_service = StopService(id: WorkspaceId, name: str) -> ServiceStatus,
         POST "/v1/workspaces/{id}/services/{name}/stop" 200, Destroys, "services";
-}
-
-verbs! {
-    /// The verbs of terminals. A session that was terminated answers with status `terminated`;
-    /// an unknown one is `not_found`. A shell of a workspace is a session too.
-    trait Terminals, by terminals, visit visit_terminals, table TERMINAL_VERBS;
-
-    /// Open a session, or find it
-    ///
-    /// `created` says which; one that is found is given the description, the size and the
-    /// prompt that are asked for. `host` is for callers of the local socket only.
-    value open_terminal = OpenTerminal(; Open) -> TerminalOpened,
-        POST "/v1/terminals" 201 or 200 unless created, Runs, "terminals";
-    /// Every session: the living ones first, the most recently active first among them
-    value list_terminals = ListTerminals() -> TerminalList,
-        GET "/v1/terminals" 200, Reads, "terminals";
-    /// One session, and what it waits for
-    value get_terminal = GetTerminal(terminal: TerminalId) -> Terminal,
-        GET "/v1/terminals/{terminal}" 200, Reads, "terminals";
-    /// Change the description, the prompt, the silence or the size of a session
-    value configure_terminal = Configure(terminal: TerminalId; ConfigureTerminal) -> Terminal,
-        PATCH "/v1/terminals/{terminal}" 200, Settles, "terminals";
-    /// End a session and everything on its terminal, for good
-    value terminate_terminal = TerminateTerminal(terminal: TerminalId) -> Terminal,
-        DELETE "/v1/terminals/{terminal}" 200, Destroys, "terminals";
-
-    /// Run a command line, and wait until it has ended or wants something
-    value run_in_terminal = RunInTerminal(terminal: TerminalId; RunLine) -> TerminalAnswer,
-        POST "/v1/terminals/{terminal}/run" 200, Runs, "terminals";
-    /// Type text, paste it, or press keys
-    value send_to_terminal = SendToTerminal(terminal: TerminalId; SendInput) -> TerminalAnswer,
-        POST "/v1/terminals/{terminal}/input" 200, Runs, "terminals";
-    /// Type a secret where the program does not show it
-    value send_terminal_password = SendPassword(terminal: TerminalId; TerminalPassword) -> TerminalAnswer,
-        POST "/v1/terminals/{terminal}/password" 200, Runs, "terminals";
-    /// Send a signal to what runs in the foreground
-    value signal_terminal = SignalTerminal(terminal: TerminalId; Signal) -> TerminalAnswer,
-        POST "/v1/terminals/{terminal}/signal" 200, Runs, "terminals";
-    /// Wait for output without typing anything
-    value poll_terminal = PollTerminal(terminal: TerminalId; Poll) -> TerminalAnswer,
-        POST "/v1/terminals/{terminal}/poll" 200, Reads, "terminals";
-    /// Wait until one of several patterns is printed
-    value expect_in_terminal = ExpectInTerminal(terminal: TerminalId; Expect) -> TerminalAnswer,
-        POST "/v1/terminals/{terminal}/expect" 200, Reads, "terminals";
-    /// Wait until a shell waits for a command
-    value expect_terminal_prompt = ExpectPrompt(terminal: TerminalId; Wait) -> TerminalAnswer,
-        POST "/v1/terminals/{terminal}/expect-prompt" 200, Reads, "terminals";
-
-    /// The screen as it is now
-    value terminal_screen = TerminalScreen(terminal: TerminalId; ReadScreen) -> Screen,
-        GET "/v1/terminals/{terminal}/screen" 200, Reads, "terminals";
-    /// The screen and what is above it
-    value terminal_scrollback = TerminalScrollback(terminal: TerminalId; ReadScrollback) -> Scrollback,
-        GET "/v1/terminals/{terminal}/scrollback" 200, Reads, "terminals";
-    /// Forget what is above the screen, without typing anything
-    value clear_terminal_scrollback = ClearScrollback(terminal: TerminalId) -> Terminal,
-        DELETE "/v1/terminals/{terminal}/scrollback" 200, Destroys, "terminals";
-    /// What was printed, from a place on, and where it is kept
-    value terminal_transcript = TerminalTranscript(terminal: TerminalId; ReadTranscript) -> Transcript,
-        GET "/v1/terminals/{terminal}/transcript" 200, Reads, "terminals";
-    /// The recording so far, in asciicast v3
-    bytes terminal_recording = TerminalRecording(terminal: TerminalId) -> ByteStream,
-        GET "/v1/terminals/{terminal}/recording" 200, Reads, "terminals", "application/x-asciicast";
-    /// A session, live
-    ///
-    /// Both bodies are live streams of frames; the screen as it is now comes first. Leaving
-    /// does not end the session. Without a size the caller watches, and may not type.
-    attach attach_terminal = AttachTerminal(terminal: TerminalId; TakeSeat) -> ExecSession,
-        POST "/v1/terminals/{terminal}/stream" 200, Runs, "terminals";
-
-    /// Open a shell on a terminal of its own
-    value open_shell = OpenShell(id: WorkspaceId; NewShell) -> Shell,
-        POST "/v1/workspaces/{id}/shells" 201, Runs, "shells";
-    /// The shells of a workspace
-    value list_shells = ListShells(id: WorkspaceId) -> ShellList,
-        GET "/v1/workspaces/{id}/shells" 200, Reads, "shells";
-    /// Read what a shell has said, from a cursor on
-    value read_shell = ReadShell(id: WorkspaceId, shell: str; ShellCursor) -> ShellOutput,
-        GET "/v1/workspaces/{id}/shells/{shell}/output" 200, Reads, "shells";
-    /// Type into a shell
-    value write_shell = WriteShell(id: WorkspaceId, shell: str; Keystrokes) -> Shell,
-        POST "/v1/workspaces/{id}/shells/{shell}/input" 200, Runs, "shells";
-    /// Send a signal to what runs in the foreground of a shell
-    value signal_shell = SignalShell(id: WorkspaceId, shell: str; ShellSignal) -> Shell,
-        POST "/v1/workspaces/{id}/shells/{shell}/signal" 200, Runs, "shells";
-    /// Give a shell's terminal another size
-    value resize_shell = ResizeShell(id: WorkspaceId, shell: str; TtySize) -> Shell,
-        POST "/v1/workspaces/{id}/shells/{shell}/resize" 200, Settles, "shells";
-    /// A shell, live
-    ///
-    /// Both bodies are live streams of frames; the screen as it is now comes first. Leaving
-    /// does not end the shell.
-    attach attach_shell = AttachShell(id: WorkspaceId, shell: str; ShellSize) -> ExecSession,
-        POST "/v1/workspaces/{id}/shells/{shell}/stream" 200, Runs, "shells";
-    /// End a shell and what runs in it
-    value close_shell = CloseShell(id: WorkspaceId, shell: str) -> Shell,
-        DELETE "/v1/workspaces/{id}/shells/{shell}" 200, Destroys, "shells";
 }

@@ -14,12 +14,14 @@ mod list;
 #[cfg(any(test, feature = "recorder"))]
 mod recorder;
 mod shape;
+mod terminals;
 
 pub use crate::ask::{Ask, Nothing, Part};
 pub use list::*;
 #[cfg(any(test, feature = "recorder"))]
 pub use recorder::{Recorder, Written};
 pub use shape::{Carry, Changes, Pass, Value, Visit};
+pub use terminals::*;
 
 use crate::Result;
 use crate::outcome::Outcome;
@@ -172,6 +174,10 @@ pub trait Verb: Sized + Send + 'static {
     fn read(parts: &[&str], ask: Self::Ask) -> Result<Self>;
     /// The sandbox or workspace it is about, as the caller wrote it.
     fn sandbox(&mut self) -> Option<&mut crate::SandboxId>;
+    /// The name it is about, if its address has one.
+    fn name(&mut self) -> Option<&mut String>;
+    /// Completes the names in it that are those of a project, for a caller who sees only that one.
+    fn within(&mut self, project: &crate::Project) -> Result<()>;
     /// Does it.
     fn on<'a>(
         self,
@@ -315,6 +321,15 @@ macro_rules! verbs {
 
                 fn sandbox(&mut self) -> Option<&mut $crate::SandboxId> {
                     None $(.or(<$part_type as $crate::verb::Part>::sandbox(&mut self.$part)))*
+                }
+
+                fn name(&mut self) -> Option<&mut String> {
+                    None $(.or(<$part_type as $crate::verb::Part>::name(&mut self.$part)))*
+                }
+
+                fn within(&mut self, project: &$crate::Project) -> $crate::Result<()> {
+                    $(<$part_type as $crate::verb::Part>::within(&mut self.$part, $family, project)?;)*
+                    $crate::verb::Ask::within(&mut self.ask, project)
                 }
 
                 fn on<'a>(

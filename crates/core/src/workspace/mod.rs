@@ -17,7 +17,7 @@ use crate::call::{CallDestination, SecretRef};
 use crate::policy::PolicyRef;
 use crate::program::Program;
 use crate::size::Size;
-use crate::{Accel, Error, Isolation, SandboxId, sandbox::State};
+use crate::{Accel, Error, Isolation, Project, SandboxId, sandbox::State};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -422,6 +422,26 @@ impl Ask for CreateWorkspace {
 
     fn belongs_to(&mut self, owner: &str) {
         self.owner = owner.to_string();
+    }
+
+    fn within(&mut self, project: &Project) -> Result<(), Error> {
+        if let Some(id) = &mut self.workspace_id {
+            project.complete_id(id)?;
+        }
+        self.template
+            .iter_mut()
+            .for_each(|name| project.complete_name(name));
+        let secrets = self.secret_refs.values_mut();
+        secrets.for_each(|secret| project.complete_name(&mut secret.name));
+        Ok(())
+    }
+
+    fn wants_host(&self) -> bool {
+        self.allow_host_compat
+    }
+
+    fn environments(&mut self) -> Vec<&mut String> {
+        vec![&mut self.environment]
     }
 
     fn host_paths(&self) -> Vec<&'static str> {

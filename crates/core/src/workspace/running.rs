@@ -300,7 +300,15 @@ impl From<AttachShell> for TtySize {
     }
 }
 
-impl Ask for StartService {}
+impl Ask for StartService {
+    /// A published port is one of the host's own.
+    fn host_paths(&self) -> Vec<&'static str> {
+        match self.published_ports.is_empty() {
+            true => Vec::new(),
+            false => vec!["published_ports"],
+        }
+    }
+}
 impl Ask for LogOptions {}
 impl Ask for OpenShell {}
 impl Ask for ReadShell {}

@@ -7,7 +7,7 @@ use motu_core::hint;
 use motu_core::hint::{setting, verb};
 use motu_core::sandbox::State;
 use motu_core::{Error, Result, SandboxId};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 /// The live sandboxes, by id.
@@ -133,6 +133,15 @@ impl Table {
 
     pub(crate) fn get(&self, id: &SandboxId) -> Option<Arc<Handle>> {
         self.live().get(id).map(|place| place.handle.clone())
+    }
+
+    /// How many there are, by runtime.
+    pub(crate) fn census(&self) -> BTreeMap<String, u64> {
+        let mut census = BTreeMap::new();
+        for handle in self.all() {
+            *census.entry(handle.sandbox().runtime).or_default() += 1;
+        }
+        census
     }
 
     pub(crate) fn all(&self) -> Vec<Arc<Handle>> {

@@ -39,7 +39,11 @@ impl TemplateTable {
         if let Some(found) = all.get(name) {
             return Ok(found.clone());
         }
-        let near = motu_environments::suggest(name, all.keys().map(String::as_str));
+        // Names of other projects are nobody's business.
+        let project = motu_core::project::of_name(name);
+        let names = all.keys().map(String::as_str);
+        let names = names.filter(|known| motu_core::project::of_name(known) == project);
+        let near = motu_environments::suggest(name, names);
         let hint = match near.as_slice() {
             [] => hint![verb("list_templates"), " shows them"],
             near => format!("did you mean {}?", near.join(" or ")).into(),

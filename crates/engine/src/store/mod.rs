@@ -8,6 +8,7 @@
 
 mod baselines;
 mod json;
+mod keys;
 mod rows;
 mod templates;
 mod terminals;
@@ -24,6 +25,7 @@ use tokio::sync::oneshot;
 
 pub use crate::paths::Base;
 pub use baselines::BaselineRef;
+pub use keys::KeyHash;
 pub use rows::{SandboxRow, Stored};
 pub use terminals::{TerminalEnd, TerminalRow, TerminalShell};
 pub use workspaces::{SealedSecret, ServiceRow, WorkspaceRecord, WorkspaceRow};
@@ -36,6 +38,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("0004_baselines.sql"),
     include_str!("0005_revisions.sql"),
     include_str!("0006_templates.sql"),
+    include_str!("0007_keys.sql"),
 ];
 
 /// How long to wait while another process locks the database.

@@ -5,12 +5,20 @@ use crate::driver;
 use motu_core::sandbox::State;
 use motu_core::terminal::{DEFAULT_PLACE, OpenTerminal};
 use motu_core::workspace::CreateWorkspace;
-use motu_core::{Error, ErrorKind, Result, SandboxId, Workspaces as _};
+use motu_core::{Error, ErrorKind, Project, Result, SandboxId, Workspaces as _};
 use std::sync::Arc;
 
 /// The workspace of sessions on the host itself.
 const HOST_PLACE: &str = "terminals-host";
 const HOST_RUNTIME: &str = "host";
+
+/// The workspace of sessions that say nothing: each project has its own.
+fn default_place(owner: &str) -> Result<SandboxId> {
+    match Project::of_owner(owner) {
+        Some(project) => SandboxId::parse(&project.complete(DEFAULT_PLACE)),
+        None => SandboxId::parse(DEFAULT_PLACE),
+    }
+}
 
 impl Terminals {
     /// The sandbox for a session, running.
@@ -35,7 +43,7 @@ impl Terminals {
         self.shared_place(CreateWorkspace {
             owner: request.owner.clone(),
             environment: self.sandboxes.config.terminal.environment.clone(),
-            workspace_id: Some(SandboxId::parse(DEFAULT_PLACE)?),
+            workspace_id: Some(default_place(&request.owner)?),
             ..CreateWorkspace::default()
         })
         .await

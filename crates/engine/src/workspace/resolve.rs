@@ -5,7 +5,9 @@
 //! repeated `rm build` must not match `build-2`.
 
 use super::Workspaces;
-use motu_core::{Error, Result, SandboxId};
+use motu_core::hint;
+use motu_core::hint::verb;
+use motu_core::{Error, Project, Result, SandboxId};
 
 /// Length of a generated id: its kind, a dash and twelve characters.
 const GENERATED: usize = 15;
@@ -28,6 +30,48 @@ impl Workspaces {
             fitting = self.rooms.named(word.as_str());
         }
         one(word, fitting)
+    }
+}
+
+impl Workspaces {
+    /// The same for a caller who sees one project only: what is another's is not there, whether it
+    /// lives or is only remembered.
+    pub(crate) async fn resolve_within(
+        &self,
+        word: SandboxId,
+        project: &Project,
+    ) -> Result<SandboxId> {
+        let sandboxes = &self.sandboxes;
+        let owner = project.owner();
+        let completed = SandboxId::parse(&project.complete(word.as_str())).ok();
+        let meant: Vec<SandboxId> = std::iter::once(word.clone()).chain(completed).collect();
+        let ours = |id: &SandboxId| {
+            let found = sandboxes.table.get(id);
+            found.is_some_and(|handle| handle.sandbox().owner == owner)
+        };
+        if let Some(id) = meant.iter().find(|id| ours(id)) {
+            return Ok(id.clone());
+        }
+        let all = sandboxes.table.all().into_iter();
+        let all = all.map(|handle| handle.sandbox());
+        let mine = all.filter(|sandbox| sandbox.owner == owner);
+        let mine = mine.map(|sandbox| sandbox.sandbox_id);
+        let mut fitting: Vec<SandboxId> = mine.filter(|id| begins(id, &word)).collect();
+        if fitting.is_empty() {
+            fitting = self.rooms.named(word.as_str());
+            fitting.retain(ours);
+        }
+        if !fitting.is_empty() {
+            return one(word, fitting);
+        }
+        for id in meant {
+            let remembered = sandboxes.shared.store.get(&id).await?;
+            if remembered.is_some_and(|row| row.sandbox.owner == owner) {
+                return Ok(id);
+            }
+        }
+        Err(Error::not_found(format!("there is no sandbox {word}"))
+            .hint(hint![verb("list_sandboxes"), " lists them"]))
     }
 }
 

@@ -46,9 +46,11 @@ enum Agents {
 
 impl Service {
     pub(crate) fn of(settings: Settings, patience: Patience) -> Result<Service, Error> {
-        let address = Address::parse("[e2b] api_url", &settings.api_url)?;
+        let address = Address::parse("[e2b] api_url in config.toml", &settings.api_url)?;
         let agents = match (settings.sandbox_url, settings.domain) {
-            (Some(url), None) => Agents::At(Address::parse("[e2b] sandbox_url", &url)?),
+            (Some(url), None) => {
+                Agents::At(Address::parse("[e2b] sandbox_url in config.toml", &url)?)
+            }
             (None, Some(domain)) => {
                 let (host, port) = domain.split_once(':').unwrap_or((&domain, "443"));
                 let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-');
@@ -60,7 +62,10 @@ impl Service {
                     );
                 }
                 // If this address is valid, every machine's is.
-                Address::parse("[e2b] domain", &format!("https://x.{domain}"))?;
+                Address::parse(
+                    "[e2b] domain in config.toml",
+                    &format!("https://x.{domain}"),
+                )?;
                 Agents::Below(domain)
             }
             _ => {
@@ -101,9 +106,10 @@ impl Service {
     pub(crate) fn agent(&self, id: &str) -> Result<Envd, Error> {
         let address = match &self.agents {
             Agents::At(address) => address.clone(),
-            Agents::Below(domain) => {
-                Address::parse("[e2b] domain", &format!("https://{PORT}-{id}.{domain}"))?
-            }
+            Agents::Below(domain) => Address::parse(
+                "[e2b] domain in config.toml",
+                &format!("https://{PORT}-{id}.{domain}"),
+            )?,
         };
         Ok(Envd::new(address, id.to_string(), self.patience))
     }

@@ -61,7 +61,7 @@ impl Http {
     }
 
     fn with(settings: Settings, patience: Patience) -> Result<Http, Error> {
-        let address = Address::parse("[http] url", &settings.url)?;
+        let address = Address::parse("[http] url in config.toml", &settings.url)?;
         if settings.ca_file.is_some() && !address.tls {
             return Err(Error::invalid(
                 "[http] ca_file is for a service at https://",

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use futures_util::stream::{self, BoxStream};
 use futures_util::{FutureExt, StreamExt};
 pub use made::sandbox;
-use made::{entry, exited, started};
+use made::{entry, exited, nothing, started};
 use motu_core::audit::*;
 use motu_core::build::{BuildContext, BuildRequest};
 use motu_core::call::{CallPlan, CallRequest, CallResult};
@@ -17,6 +17,7 @@ use motu_core::exec::*;
 use motu_core::files::*;
 use motu_core::hint;
 use motu_core::hint::verb;
+use motu_core::key::{CreateKey, Key, KeyCreated, KeyId};
 use motu_core::lists::*;
 use motu_core::metrics::*;
 use motu_core::policy::*;
@@ -134,11 +135,6 @@ fn cat(inputs: mpsc::Receiver<ExecInput>) -> BoxStream<'static, Result<ExecEvent
     .boxed()
 }
 
-/// Of verbs that no test of the translation needs: the corridor is the same for all of them.
-fn nothing<T>() -> Result<T> {
-    Err(Error::unsupported("the stub does not do this"))
-}
-
 #[async_trait]
 impl Service for Stub {
     async fn list_policies(&self) -> Result<PolicyList> {
@@ -175,12 +171,16 @@ impl Service for Stub {
         nothing()
     }
     async fn version(&self) -> Result<Version> {
-        Ok(Version {
-            version: "0".to_string(),
-            api_version: "1".to_string(),
-            pid: 1,
-            home: "/".to_string(),
-        })
+        Ok(made::version())
+    }
+    async fn create_key(&self, _: CreateKey) -> Result<KeyCreated> {
+        nothing()
+    }
+    async fn list_keys(&self) -> Result<KeyList> {
+        nothing()
+    }
+    async fn revoke_key(&self, _: &KeyId) -> Result<Key> {
+        nothing()
     }
     async fn doctor(&self, ask: Examine) -> Result<Doctor> {
         let _ = ask;

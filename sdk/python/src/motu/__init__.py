@@ -25,6 +25,7 @@ from .errors import (
     NotFoundError,
     TimedOutError,
     TransportError,
+    UnauthenticatedError,
     UnavailableError,
     UnsupportedError,
 )
@@ -59,6 +60,7 @@ __all__ = [
     "StreamEvent",
     "TimedOutError",
     "TransportError",
+    "UnauthenticatedError",
     "UnavailableError",
     "UnsupportedError",
     "create_server",

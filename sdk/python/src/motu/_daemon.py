@@ -39,15 +39,23 @@ class Daemon:
         home: str | os.PathLike[str] | None = None,
         *,
         socket: str | os.PathLike[str] | None = None,
+        url: str | None = None,
         binary: str | os.PathLike[str] | None = None,
     ) -> None:
-        """With `socket` the daemon is somebody else's: it is never started."""
-        if home is not None and socket is not None:
-            raise errors.InvalidError("give a state directory or a socket, not both")
-        self.home: Path | None = None if socket is not None else Path(os.path.abspath(home or usual_home()))
+        """With `socket` or `url` the daemon is somebody else's: it is never started."""
+        if sum(one is not None for one in (home, socket, url)) > 1:
+            raise errors.InvalidError("give a state directory, a socket or a url: one of them")
+        self.url = url
+        elsewhere = socket is not None or url is not None
+        self.home: Path | None = None if elsewhere else Path(os.path.abspath(home or usual_home()))
         self.socket = Path(os.path.abspath(socket)) if socket is not None else Path(self.home or ".") / "daemon.sock"
         self._binary = binary
         self._directory: int | None = None
+
+    @property
+    def place(self) -> str:
+        """Where it is, for people."""
+        return self.url or os.fspath(self.home or self.socket)
 
     def address(self) -> str:
         """A path of the socket that fits into an address."""

@@ -38,6 +38,7 @@ OPERATIONS = {
     "close_shell": "close_shell",
     "commit_sandbox": "commit_sandbox",
     "configure_terminal": "configure_terminal",
+    "create_key": "create_key",
     "create_sandbox": "create_sandbox",
     "create_snapshot": "create_snapshot",
     "create_workspace": "create_workspace",
@@ -84,6 +85,7 @@ OPERATIONS = {
     "list_audit": "list_audit",
     "list_environments": "list_environments",
     "list_files": "list_files",
+    "list_keys": "list_keys",
     "list_policies": "list_policies",
     "list_ports": "list_ports",
     "list_processes": "list_processes",
@@ -128,6 +130,7 @@ OPERATIONS = {
     "resize_process": "resize_process",
     "resize_shell": "resize_shell",
     "resume_sandbox": "resume_sandbox",
+    "revoke_key": "revoke_key",
     "run": "run",
     "run_in_terminal": "run_in_terminal",
     "run_ws": "run_stream",
@@ -373,6 +376,32 @@ class AsyncVerbs(AsyncTransport):
         return await self._json(types.Environment, "POST", f"/v1/environments/{wire.segment(environment)}/tag", body=wire.request({
             "name": name,
         }))
+
+    async def list_keys(self) -> types.KeyList:
+        """Every key, without what callers send."""
+        return await self._json(types.KeyList, "GET", "/v1/keys")
+
+    async def create_key(
+        self,
+        *,
+        calls_per_minute: int | None = None,
+        expires_seconds: int | None = None,
+        name: str | None = None,
+        project: str | None = None,
+        scopes: Sequence[str] | None = None,
+    ) -> types.KeyCreated:
+        """Make a key for callers of other hosts."""
+        return await self._json(types.KeyCreated, "POST", "/v1/keys", body=wire.request({
+            "calls_per_minute": calls_per_minute,
+            "expires_seconds": expires_seconds,
+            "name": name,
+            "project": project,
+            "scopes": scopes,
+        }))
+
+    async def revoke_key(self, key_id: str) -> types.Key:
+        """Make a key good for nothing, from now on and for ever."""
+        return await self._json(types.Key, "DELETE", f"/v1/keys/{wire.segment(key_id)}")
 
     async def openapi(self) -> dict[str, Any]:
         """This document."""
@@ -1944,6 +1973,32 @@ class Verbs(Transport):
         return self._json(types.Environment, "POST", f"/v1/environments/{wire.segment(environment)}/tag", body=wire.request({
             "name": name,
         }))
+
+    def list_keys(self) -> types.KeyList:
+        """Every key, without what callers send."""
+        return self._json(types.KeyList, "GET", "/v1/keys")
+
+    def create_key(
+        self,
+        *,
+        calls_per_minute: int | None = None,
+        expires_seconds: int | None = None,
+        name: str | None = None,
+        project: str | None = None,
+        scopes: Sequence[str] | None = None,
+    ) -> types.KeyCreated:
+        """Make a key for callers of other hosts."""
+        return self._json(types.KeyCreated, "POST", "/v1/keys", body=wire.request({
+            "calls_per_minute": calls_per_minute,
+            "expires_seconds": expires_seconds,
+            "name": name,
+            "project": project,
+            "scopes": scopes,
+        }))
+
+    def revoke_key(self, key_id: str) -> types.Key:
+        """Make a key good for nothing, from now on and for ever."""
+        return self._json(types.Key, "DELETE", f"/v1/keys/{wire.segment(key_id)}")
 
     def openapi(self) -> dict[str, Any]:
         """This document."""

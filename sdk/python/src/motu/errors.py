@@ -65,6 +65,12 @@ class ConflictError(MotuError):
     kind = "conflict"
 
 
+class UnauthenticatedError(MotuError):
+    """Nobody knows who asks: the key is missing or not good."""
+
+    kind = "unauthenticated"
+
+
 class LimitError(MotuError):
     """A documented limit was reached."""
 
@@ -112,6 +118,7 @@ BY_KIND: dict[str, type[MotuError]] = {
     error.kind: error
     for error in (
         InvalidError,
+        UnauthenticatedError,
         DeniedError,
         NotFoundError,
         ConflictError,

@@ -33,7 +33,7 @@ DiffStatus = Literal["added", "modified", "deleted", "type_changed", "mode_chang
 End = Literal["command_ended", "waits_for_input", "quiet", "matched", "timed_out", "session_ended", "cancelled"]
 
 #: What went wrong, for a program to decide on.
-ErrorKind = Literal["invalid", "denied", "not_found", "conflict", "limit", "timeout", "unavailable", "unsupported", "transport", "cleanup", "internal"]
+ErrorKind = Literal["invalid", "unauthenticated", "denied", "not_found", "conflict", "limit", "timeout", "unavailable", "unsupported", "transport", "cleanup", "internal"]
 
 #: How `command` is understood.
 ExecMode = Literal["argv", "shell"]
@@ -51,6 +51,9 @@ Health = Literal["ok", "degraded", "failed"]
 
 #: The wall between a sandbox and its host, weakest first.
 Isolation = Literal["none", "container", "gvisor", "vm"]
+
+#: The public part of a key, by which it is found.
+KeyId = str
 
 #: How far back is looked.
 MetricsRange = Literal["10m", "2h", "24h"]
@@ -140,7 +143,7 @@ class AuditCaller:
     face: str
     #: Counts the requests of one daemon.
     request: int
-    #: `uid:` and a user of the host, or `remote`.
+    #: `uid:` and a user of the host, `key:`, the id of a key, `@` and its project, or `remote`.
     who: str
 
 
@@ -545,6 +548,21 @@ class ConfigureTerminal:
     prompt_regex: str | None = None
     quiescence_ms: int | None = None
     size: TtySize | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateKey:
+    """What a new key is to be."""
+    #: Calls that it may make in a minute; 0 (the default) is any number.
+    calls_per_minute: int | None = None
+    #: How long it is good for; until it is revoked when missing.
+    expires_seconds: int | None = None
+    #: For people: what it is for.
+    name: str | None = None
+    #: Whose things it sees and makes; `default` when missing.
+    project: str | None = None
+    #: What it may do: `*`, `read`, `metrics`, `sandboxes:*`, `sandboxes:fork_sandbox`; `*` when empty.
+    scopes: list[str] = field(default_factory=lambda: [])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -1060,6 +1078,49 @@ class Keepalive:
     on_idle: OnIdle | None = None
     #: A new time to live; the old one again when missing.
     ttl_seconds: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Key:
+    """What may be said of a key."""
+    #: 0 is any number.
+    calls_per_minute: int | None = None
+    created_at: datetime
+    #: Missing when it never expires.
+    expires_at: datetime | None = None
+    key_id: KeyId
+    #: About when it was used last; written down now and then.
+    last_used_at: datetime | None = None
+    name: str | None = None
+    project: str
+    revoked_at: datetime | None = None
+    scopes: list[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyCreated:
+    """A new key, with what callers send. It is shown this once."""
+    #: 0 is any number.
+    calls_per_minute: int | None = None
+    created_at: datetime
+    #: Missing when it never expires.
+    expires_at: datetime | None = None
+    key_id: KeyId
+    #: About when it was used last; written down now and then.
+    last_used_at: datetime | None = None
+    name: str | None = None
+    project: str
+    revoked_at: datetime | None = None
+    scopes: list[str]
+    #: The key itself.
+    key: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyList:
+    """Keys, the newest last."""
+    count: int
+    keys: list[Key]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

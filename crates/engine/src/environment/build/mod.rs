@@ -408,6 +408,9 @@ impl Builder<'_> {
             return Ok(Stage::new(None, nothing(), key));
         }
         let environments = &self.sandboxes.environments;
+        // Names stand in Dockerfiles, too, which the gate does not read.
+        let name = self.sandboxes.environment_of(&self.ask.owner, name).await?;
+        let name = name.as_str();
         let found = self.sandboxes.installed(name, &self.progress).await?;
         let info = environments
             .inspect(name)

@@ -7,7 +7,7 @@ use crate::admission::environment_error;
 use crate::blocking::blocking;
 use crate::environment::archives::environment;
 use motu_core::report::Environment;
-use motu_core::{Error, Result};
+use motu_core::{Error, Project, Result};
 use motu_environments::{EnvironmentError, ImageInfo, StepRecord, layers_over};
 use std::path::PathBuf;
 
@@ -129,7 +129,13 @@ impl Builder<'_> {
             self.ask.default_workdir.clone(),
         );
         ImageInfo {
-            reference: name.unwrap_or_else(|| format!("build:{digits}")),
+            reference: name.unwrap_or_else(|| {
+                let made = format!("build:{digits}");
+                match Project::of_owner(&self.ask.owner) {
+                    Some(project) => project.complete(&made),
+                    None => made,
+                }
+            }),
             manifest_digest: None,
             layers: layers_over(stage.base_image.as_ref(), &stage.layers),
             default_user: user.unwrap_or_else(|| stage.image.default_user.clone()),

@@ -11,10 +11,13 @@ from __future__ import annotations
 import errno
 import json
 import os
+import ssl
 import threading
 from collections.abc import AsyncIterable, Callable, Mapping
+from ipaddress import ip_address
 from types import TracebackType
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import httpx2
 
@@ -51,15 +54,27 @@ class AsyncTransport:
         home: str | os.PathLike[str] | None = None,
         *,
         socket: str | os.PathLike[str] | None = None,
+        url: str | None = None,
+        key: str | None = None,
+        ca_file: str | os.PathLike[str] | None = None,
         binary: str | os.PathLike[str] | None = None,
         timeout_seconds: float | None = None,
     ) -> None:
         """`home` is the state directory: `MOTU_HOME`, or the usual place of this user, when missing.
 
-        With `socket`, the socket of a daemon that is there already, none is started. `timeout_seconds` bounds how long
-        an answer may stay silent; without it a call takes as long as the daemon works on it. Streams have no such bound.
+        With `socket`, the socket of a daemon that is there already, none is started. With `url` the daemon is on
+        another host, and `key` says who calls; `ca_file` has the certificates that its own is checked against, in
+        the place of those that this host trusts. Without any of them, `MOTU_URL` and `MOTU_KEY` are taken.
+        `timeout_seconds` bounds how long an answer may stay silent; without it a call takes as long as the daemon
+        works on it. Streams have no such bound.
         """
-        self._daemon = Daemon(home, socket=socket, binary=binary)
+        if home is None and socket is None:
+            url = url or os.environ.get("MOTU_URL") or None
+        if url is not None:
+            key = key or os.environ.get("MOTU_KEY") or None
+        check_url(url, key, ca_file)
+        self._daemon = Daemon(home, socket=socket, url=url, binary=binary)
+        self._key, self._ca_file = key, ca_file
         self._timeout = httpx2.Timeout(timeout_seconds, connect=CONNECT_SECONDS)
         # Threads may share a client; nothing is awaited under the lock.
         self._opening = threading.Lock()
@@ -67,7 +82,7 @@ class AsyncTransport:
         self._closed = False
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({os.fspath(self._daemon.home or self._daemon.socket)!r})"
+        return f"{type(self).__name__}({self._daemon.place!r})"
 
     async def __aenter__(self: Self) -> Self:
         return self
@@ -93,9 +108,16 @@ class AsyncTransport:
                 limits = httpx2.Limits(
                     max_connections=None, max_keepalive_connections=16, keepalive_expiry=KEPT_SECONDS
                 )
-                transport = httpx2.AsyncHTTPTransport(uds=self._daemon.address(), limits=limits)
+                if self._daemon.url is None:
+                    transport = httpx2.AsyncHTTPTransport(uds=self._daemon.address(), limits=limits)
+                else:
+                    transport = httpx2.AsyncHTTPTransport(verify=trusted(self._ca_file), limits=limits)
                 self._opened = httpx2.AsyncClient(
-                    transport=transport, base_url="http://motu", timeout=self._timeout, trust_env=False
+                    transport=transport,
+                    base_url=self._daemon.url or "http://motu",
+                    headers={"authorization": f"Bearer {self._key}"} if self._key else None,
+                    timeout=self._timeout,
+                    trust_env=False,
                 )
             return self._opened
 
@@ -115,7 +137,7 @@ class AsyncTransport:
         The answer may be silent for as long as it likes when it is `endless`.
         """
         fixed = content is None or isinstance(content, bytes)
-        if not fixed:
+        if not fixed and self._daemon.home is not None:
             # What comes in pieces cannot be sent twice, so a daemon must have answered just now.
             await self._text("GET", "/v1/version")
         head = dict(headers or {})
@@ -323,6 +345,35 @@ async def read_all(response: httpx2.Response) -> bytes:
         raise broken(error) from error
 
 
+def check_url(url: str | None, key: str | None, ca_file: str | os.PathLike[str] | None) -> None:
+    """Refuses what could not be called, or would show the key to others."""
+    if url is None:
+        if key is not None or ca_file is not None:
+            raise errors.InvalidError("a key and a ca_file go with a url")
+        return
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
+        raise errors.InvalidError("a url is http:// or https://, a host and a port")
+    if key is None:
+        raise errors.InvalidError("a daemon at a url asks for a key", hint="give key, or set MOTU_KEY")
+    if parts.scheme == "http" and not is_loopback(parts.hostname):
+        raise errors.InvalidError(
+            "the key would be sent in clear", hint="use https://, or a tunnel that ends on this host"
+        )
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def trusted(ca_file: str | os.PathLike[str] | None) -> ssl.SSLContext:
+    """Whose certificates are believed."""
+    return ssl.create_default_context(cafile=None if ca_file is None else os.fspath(ca_file))
+
+
 def as_it_is(line: dict[str, Any]) -> dict[str, Any]:
     return line
 
@@ -355,4 +406,4 @@ def broken(error: Exception) -> errors.TransportError:
 
 
 def unreachable(daemon: Daemon, error: Exception) -> errors.UnavailableError:
-    return errors.UnavailableError(f"cannot reach the daemon at {daemon.socket}: {error}")
+    return errors.UnavailableError(f"cannot reach the daemon at {daemon.url or daemon.socket}: {error}")

@@ -1,0 +1,346 @@
+//! The address for callers of other hosts, who send a key with every request.
+//!
+//! ```text
+//!   accept ──► one of so many ──► TLS ──► HTTP/1.1 or HTTP/2 ──► key ──► the routes of the socket
+//!                  │ too many      │ in its time                  │ not good
+//!                  ▼               ▼                              ▼
+//!                close           close                       `unauthenticated`
+//! ```
+//!
+//! Who a key is and what it may do is the gate's matter; here it is only asked.
+
+use crate::activity::Activity;
+use crate::connection::{Head, PREFACE, Speaks, serve_http1, serve_http2, speaks};
+use crate::fault::Fault;
+use crate::patience::{Patient, is_live};
+use crate::router::stamp;
+use crate::tls::{Acceptor, File, Own};
+use axum::Router;
+use axum::body::Body;
+use axum::response::IntoResponse;
+use futures_util::future::BoxFuture;
+use http::header::{AUTHORIZATION, CONTENT_TYPE, WWW_AUTHENTICATE};
+use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
+use hyper::body::Incoming;
+use hyper::service::Service as HyperService;
+use hyper_util::service::TowerToHyperService;
+use motu_core::config::{Certificate, ListenConfig};
+use motu_core::{Error, Result, limits};
+use motu_gate::{Caller, Face, Gate};
+use std::convert::Infallible;
+use std::io::Cursor;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+
+/// Addresses that say nothing but whether the daemon is well; they need no key.
+const OPEN: [&str; 2] = ["/healthz", "/readyz"];
+const GRPC: &str = "application/grpc";
+/// The code of gRPC for whoever is not known.
+const GRPC_UNAUTHENTICATED: &str = "16";
+
+/// A bound address.
+#[derive(Debug)]
+pub struct Listener {
+    listener: TcpListener,
+    tls: Option<Acceptor>,
+    head: Head,
+    body: Duration,
+    room: Arc<Semaphore>,
+}
+
+/// What is behind the address.
+#[derive(Clone, Debug)]
+pub struct Behind {
+    pub routes: Router,
+    pub gate: Gate,
+    pub activity: Activity,
+}
+
+impl Listener {
+    /// Reads the certificates and binds the address, if one is configured.
+    pub async fn bind(config: &ListenConfig, home: &Path) -> Result<Option<Listener>> {
+        let Some(address) = config.address else {
+            return Ok(None);
+        };
+        let tls = tls(config, home)?;
+        let listener = TcpListener::bind(address).await.map_err(|error| {
+            Error::unavailable(format!("[listen] address {address}: {error}"))
+                .hint("choose a free address")
+        })?;
+        Ok(Some(Listener {
+            listener,
+            tls,
+            head: Head {
+                timeout: Duration::from_secs(config.head_seconds),
+                bytes: limits::LISTEN_HEAD_BYTES.max as usize,
+            },
+            body: Duration::from_secs(config.body_seconds),
+            room: Arc::new(Semaphore::new(config.connections as usize)),
+        }))
+    }
+
+    /// Where callers reach it.
+    pub fn url(&self) -> Result<String> {
+        let address: SocketAddr = self
+            .listener
+            .local_addr()
+            .map_err(|error| Error::io("[listen] address", &error))?;
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        Ok(format!("{scheme}://{address}"))
+    }
+
+    /// Takes connections in until `stop`, then lets open calls end.
+    pub async fn serve(self, behind: Behind, mut stop: watch::Receiver<bool>) {
+        let (head, body) = (self.head, self.body);
+        loop {
+            let accepted = tokio::select! {
+                accepted = self.listener.accept() => accepted,
+                _ = stop.wait_for(|stop| *stop) => return,
+            };
+            let (stream, peer) = match accepted {
+                Ok(accepted) => accepted,
+                // Out of descriptors: those that are open must go first.
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept a connection");
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    continue;
+                }
+            };
+            let Ok(place) = self.room.clone().try_acquire_owned() else {
+                tracing::warn!(%peer, limit = limits::LISTEN_CONNECTIONS.name, "a connection too many was closed");
+                continue;
+            };
+            let guard = behind.activity.enter();
+            let service = Admitting {
+                routes: TowerToHyperService::new(behind.routes.clone()),
+                gate: behind.gate.clone(),
+                head,
+                body,
+                peer,
+            };
+            let (tls, stop) = (self.tls.clone(), stop.clone());
+            tokio::spawn(async move {
+                let _held = (guard, place);
+                if let Err(error) = introduce(stream, tls, head, service, stop).await {
+                    tracing::debug!(%peer, %error, "a connection ended early");
+                }
+            });
+        }
+    }
+}
+
+fn tls(config: &ListenConfig, home: &Path) -> Result<Option<Acceptor>> {
+    let own;
+    let (certificate, key) = match (&config.certificate, &config.key) {
+        (None, _) => return Ok(None),
+        (Some(Certificate::File(certificate)), Some(key)) => (certificate, key),
+        (Some(Certificate::File(_)), None) => {
+            return Err(Error::internal("[listen] was not checked"));
+        }
+        (Some(Certificate::Own), _) => {
+            own = Own::find(home)?;
+            (&own.certificate, &own.key)
+        }
+    };
+    let section = "listen";
+    let file = |name, path| File {
+        section,
+        name,
+        path,
+    };
+    let certificate = file("certificate", certificate);
+    let acceptor = Acceptor::new(certificate, file("key", key), None, &["h2", "http/1.1"])?;
+    Ok(Some(acceptor))
+}
+
+async fn introduce(
+    stream: TcpStream,
+    tls: Option<Acceptor>,
+    head: Head,
+    service: Admitting,
+    mut stop: watch::Receiver<bool>,
+) -> std::io::Result<()> {
+    // Small messages leave at once.
+    stream.set_nodelay(true)?;
+    let mut told = stop.clone();
+    let told = async { told.wait_for(|stop| *stop).await.map(drop) };
+    let Some(tls) = tls else {
+        let speaks = tokio::select! {
+            biased;
+            speaks = speaks(&stream, head) => speaks,
+            _ = stop.wait_for(|stop| *stop) => None,
+        };
+        return serve(stream, speaks, head, service, told).await;
+    };
+    let stream = tokio::time::timeout(head.timeout, tls.0.accept(stream)).await??;
+    if stream.get_ref().1.alpn_protocol() != Some(b"h2") {
+        return serve(stream, Some(Speaks::Http1), head, service, told).await;
+    }
+    // HTTP/2 waits for its first bytes for ever, so they are read here first, in their time.
+    let mut stream = stream;
+    let mut first = [0u8; PREFACE.len()];
+    tokio::time::timeout(head.timeout, stream.read_exact(&mut first)).await??;
+    let (read, write) = tokio::io::split(stream);
+    let stream = tokio::io::join(Cursor::new(first).chain(read), write);
+    serve(stream, Some(Speaks::Http2), head, service, told).await
+}
+
+async fn serve(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    speaks: Option<Speaks>,
+    head: Head,
+    service: Admitting,
+    stopping: impl Future,
+) -> std::io::Result<()> {
+    let served = match speaks {
+        Some(Speaks::Http1) => serve_http1(stream, head, service, stopping).await,
+        Some(Speaks::Http2) => serve_http2(stream, head, service, stopping).await,
+        // It has said nothing in its time.
+        None => return Ok(()),
+    };
+    served.map_err(std::io::Error::other)
+}
+
+/// The routes of one connection, behind the question who asks.
+struct Admitting {
+    routes: TowerToHyperService<Router>,
+    gate: Gate,
+    head: Head,
+    body: Duration,
+    peer: SocketAddr,
+}
+
+impl Admitting {
+    /// Who asks, or that it does not matter.
+    fn admit(&self, request: &Request<Incoming>) -> Result<Option<Caller>> {
+        if OPEN.contains(&request.uri().path()) {
+            return Ok(None);
+        }
+        let who = self.gate.introduce(bearer(request).unwrap_or_default())?;
+        Ok(Some(Caller::new(who, Face::Http)))
+    }
+}
+
+/// The key of a request.
+fn bearer<B>(request: &Request<B>) -> Option<&str> {
+    let mut all = request.headers().get_all(AUTHORIZATION).iter();
+    // Of two, nobody knows which is meant.
+    let (Some(value), None) = (all.next(), all.next()) else {
+        return None;
+    };
+    let (scheme, key) = value.to_str().ok()?.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| key.trim())
+}
+
+impl HyperService<Request<Incoming>> for Admitting {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, std::result::Result<Response<Body>, Infallible>>;
+
+    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
+        if head_bytes(&request) > self.head.bytes {
+            let answer = too_long();
+            return Box::pin(async move { Ok(answer) });
+        }
+        let caller = match self.admit(&request) {
+            Ok(caller) => caller,
+            Err(error) => {
+                tracing::debug!(peer = %self.peer, "a request without a good key");
+                let answer = refusal(&request, error);
+                return Box::pin(async move { Ok(answer) });
+            }
+        };
+        // Nobody behind needs the key itself.
+        request.headers_mut().remove(AUTHORIZATION);
+        if let Some(caller) = caller {
+            request.extensions_mut().insert(caller);
+        }
+        let request = match is_live(&request) {
+            true => request.map(Body::new),
+            false => request.map(|body| Body::new(Patient::new(body, self.body))),
+        };
+        Box::pin(self.routes.call(request))
+    }
+}
+
+/// What the head of a request takes, line by line.
+fn head_bytes<B>(request: &Request<B>) -> usize {
+    let fields = request.headers().iter();
+    let fields: usize = fields
+        .map(|(name, value)| name.as_str().len() + value.len() + ": \r\n".len())
+        .sum();
+    fields
+        + request
+            .uri()
+            .path_and_query()
+            .map_or(0, |text| text.as_str().len())
+}
+
+fn too_long() -> Response<Body> {
+    let limit = limits::LISTEN_HEAD_BYTES;
+    let message = format!("the headers are longer than {} bytes", limit.max);
+    let error = Error::limit(message)
+        .hint("send fewer or shorter headers")
+        .details(serde_json::json!({"limit": limit.name, "max": limit.max}));
+    let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+    let mut response = Fault::with_status(error, status).into_response();
+    stamp(response.headers_mut(), None);
+    response
+}
+
+/// What whoever is not known gets, in the words of what they speak.
+fn refusal<B>(request: &Request<B>, error: Error) -> Response<Body> {
+    let kind = request.headers().get(CONTENT_TYPE);
+    let grpc = kind.is_some_and(|kind| kind.as_bytes().starts_with(GRPC.as_bytes()));
+    let mut response = match grpc {
+        true => {
+            let mut response = Response::new(Body::empty());
+            let headers = response.headers_mut();
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static(GRPC));
+            let code = HeaderValue::from_static(GRPC_UNAUTHENTICATED);
+            headers.insert(HeaderName::from_static("grpc-status"), code);
+            // Percent-encoding is only asked for beyond printable ASCII, which it is without its hint.
+            if let Ok(message) = HeaderValue::try_from(error.message) {
+                headers.insert(HeaderName::from_static("grpc-message"), message);
+            }
+            response
+        }
+        false => Fault::from(error).into_response(),
+    };
+    let headers = response.headers_mut();
+    headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    stamp(headers, None);
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sent(values: &[&str]) -> Option<String> {
+        let mut request = Request::builder();
+        for value in values {
+            request = request.header(AUTHORIZATION, *value);
+        }
+        bearer(&request.body(()).unwrap()).map(str::to_string)
+    }
+
+    #[test]
+    fn one_key_is_taken_from_one_header() {
+        assert_eq!(sent(&["Bearer motu_x"]).as_deref(), Some("motu_x"));
+        assert_eq!(sent(&["bearer  motu_x "]).as_deref(), Some("motu_x"));
+        for nothing in [
+            &[][..],
+            &["Basic x"],
+            &["motu_x"],
+            &["Bearer a", "Bearer b"],
+        ] {
+            assert_eq!(sent(nothing), None, "{nothing:?}");
+        }
+    }
+}
