@@ -181,6 +181,21 @@ fn callers_of_other_hosts_need_a_certificate() {
 }
 
 #[test]
+fn callers_with_a_key_share_the_address_of_rest() {
+    let story = Story::new();
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = port.local_addr().unwrap().to_string();
+    drop(port);
+    story.configure(&format!(
+        "runtime = \"container\"\n[grpc]\nenvironment = \"busybox\"\n\
+         [listen]\naddress = \"{address}\"\ncertificate = \"self\"\n"
+    ));
+    let pulled = story.motu(&["env", "pull", "busybox"]);
+    assert_eq!(pulled.code, 0, "{pulled}");
+    pytest_with(&story, &["test_keyed.py"], &[("MOTU_ADDRESS", &address)]);
+}
+
+#[test]
 fn terminals() {
     pytest(&place("container"), &["test_terminals.py"]);
 }

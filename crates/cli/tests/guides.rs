@@ -295,6 +295,7 @@ guides! {
     quickstarts: "docs/quickstarts.md", with_environments();
     recipes: "docs/recipes.md", with_environments();
     secrets: "docs/secrets.md", with_environments();
+    service: "docs/service.md", with_environments();
     start: "docs/start.md", with_environments();
     templates: "docs/templates.md", with_its_own();
     terminals: "docs/terminals.md", with_environments();

@@ -154,6 +154,11 @@ fn errors_of_each_kind() {
 }
 
 #[test]
+fn a_daemon_of_another_host() {
+    machines("container", &["tests/test_service.py"]);
+}
+
+#[test]
 fn streams_outlive_the_daemon_of_containers() {
     machines("container", &["tests/test_resume.py"]);
 }

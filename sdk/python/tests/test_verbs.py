@@ -545,6 +545,22 @@ def read_decisions(w: World) -> None:
         assert isinstance(first(w.motu.read_decisions(box)), dict)
 
 
+def create_key(w: World) -> None:
+    made = w.motu.create_key(project="py", scopes=["read"], expires_seconds=60)
+    assert made.key.startswith(f"motu_{made.key_id}_")
+
+
+def list_keys(w: World) -> None:
+    made = w.motu.create_key(name="py list")
+    found = next(one for one in w.motu.list_keys().keys if one.key_id == made.key_id)
+    assert found.name == "py list"
+
+
+def revoke_key(w: World) -> None:
+    made = w.motu.create_key()
+    assert w.motu.revoke_key(made.key_id).revoked_at
+
+
 def set_secret(w: World) -> None:
     assert w.motu.set_secret("py-a", value="open-sesame").source_kind
 
