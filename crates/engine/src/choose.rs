@@ -79,14 +79,14 @@ impl Runtimes {
         for known in &self.list {
             if !TEST_ONLY.contains(&known.runtime.name()) {
                 let mut report = known.look().await.as_ref().clone();
-                let broken = match pardon {
-                    true => self.proofs.pardon(known.runtime.as_ref()).and(None),
-                    false => self.proofs.broken(known.runtime.as_ref()),
-                };
-                if let (true, Some(error)) = (report.works, broken) {
+                if pardon {
+                    self.proofs.pardon(known.runtime.as_ref());
+                }
+                let broken = self.proofs.broken(known.runtime.as_ref());
+                if let (true, Some(broken)) = (report.works, broken) {
                     report.works = false;
-                    report.checks.push(disappointed(&error));
-                    report.detail = error.message;
+                    report.checks.push(disappointed(&broken.error));
+                    report.detail = broken.error.message;
                 }
                 reports.push(report);
             }
@@ -163,6 +163,7 @@ impl Runtimes {
         let mut second = None;
         let mut emulated = None;
         let mut foreign = None;
+        let mut last = None;
         for known in &self.list {
             let runtime = &known.runtime;
             let host = runtime.isolation() == Isolation::None;
@@ -178,10 +179,13 @@ impl Runtimes {
                 break;
             }
             let report = known.report(DOUBT_AUTO).await;
-            if let (true, Some(error)) = (report.works, self.proofs.broken(runtime.as_ref())) {
+            if let (true, Some(broken)) = (report.works, self.proofs.broken(runtime.as_ref())) {
+                if broken.is_old() {
+                    last = last.or(Some(runtime));
+                }
                 tried.push(Arc::new(RuntimeReport {
                     works: false,
-                    detail: error.message,
+                    detail: broken.error.message,
                     ..report.as_ref().clone()
                 }));
                 continue;
@@ -202,7 +206,8 @@ impl Runtimes {
                 (false, _) => tried.push(report),
             }
         }
-        if let Some(runtime) = second.or(emulated).or(foreign) {
+        // One that failed a while ago, before none: what was wrong may have passed.
+        if let Some(runtime) = second.or(emulated).or(foreign).or(last) {
             return Ok(runtime.clone());
         }
         let what = match demand.floor {
@@ -448,6 +453,10 @@ mod tests {
         // Nothing weaker than what was asked for, and the reason is told.
         let error = auto(Isolation::Vm).await.unwrap_err();
         assert!(error.message.contains("failed to set MSR"), "{error}");
+        // After a while it is tried again where there is nothing else, and only there.
+        proofs.age(Duration::from_secs(61));
+        assert_eq!(auto(Isolation::Vm).await, Ok("vm"));
+        assert_eq!(auto(Isolation::None).await, Ok("wall"));
         // Whoever names it gets it, and a machine that is made is a proof.
         assert_eq!(chosen(&runtimes, "vm", Isolation::Vm).await, Ok("vm"));
         proofs.note(vm.as_ref(), Ok(())).unwrap();

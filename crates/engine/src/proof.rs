@@ -2,11 +2,16 @@
 //!
 //! A runtime's own checks say that everything is there, not that it works. One that fails at the
 //! first machine it is to make for this daemon is broken until somebody looks again (`doctor`),
-//! its programs change, or a call that names it gets a machine. `auto` goes on without it.
+//! its programs change, or a call that names it gets a machine. `auto` goes on without it, and after
+//! a minute tries it again where nothing else satisfies a call.
 
 use motu_core::{Error, ErrorKind, Result, Runtime};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long a runtime that failed is passed over where nothing else satisfies a call.
+const TRY_AGAIN: Duration = Duration::from_secs(60);
 
 /// What is known of the runtimes of one daemon.
 #[derive(Debug, Default)]
@@ -14,10 +19,25 @@ pub struct Proofs {
     known: Mutex<Known>,
 }
 
+/// Why a runtime is passed over, and since when.
+#[derive(Clone, Debug)]
+pub(crate) struct Broken {
+    pub(crate) error: Error,
+    since: Instant,
+}
+
+impl Broken {
+    /// Whether it may be tried again where there is nothing else: what was wrong may have been the
+    /// network or a busy host.
+    pub(crate) fn is_old(&self) -> bool {
+        self.since.elapsed() >= TRY_AGAIN
+    }
+}
+
 #[derive(Debug, Default)]
 struct Known {
     /// By name: which programs it was, and why it is broken if it is.
-    by_runtime: BTreeMap<&'static str, (String, Option<Error>)>,
+    by_runtime: BTreeMap<&'static str, (String, Option<Broken>)>,
     /// How often a runtime turned out to be broken.
     disappointments: u64,
 }
@@ -38,7 +58,11 @@ impl Proofs {
                 let proven = proven.is_some_and(|(of, broken)| *of == programs && broken.is_none());
                 if !proven {
                     tracing::warn!(runtime = name, %error, "a runtime failed at its first machine and is passed over");
-                    by_runtime.insert(name, (programs, Some(error.clone())));
+                    let broken = Broken {
+                        error: error.clone(),
+                        since: Instant::now(),
+                    };
+                    by_runtime.insert(name, (programs, Some(broken)));
                     *disappointments += 1;
                 }
             }
@@ -48,7 +72,7 @@ impl Proofs {
     }
 
     /// Why a runtime is passed over.
-    pub(crate) fn broken(&self, runtime: &dyn Runtime) -> Option<Error> {
+    pub(crate) fn broken(&self, runtime: &dyn Runtime) -> Option<Broken> {
         let mut known = self.locked();
         let (programs, broken) = known.by_runtime.get(runtime.name())?;
         let broken = broken.clone()?;
@@ -59,11 +83,21 @@ impl Proofs {
         None
     }
 
-    /// Lets a runtime try again; says why it was passed over until now.
-    pub(crate) fn pardon(&self, runtime: &dyn Runtime) -> Option<Error> {
-        let broken = self.broken(runtime)?;
-        self.locked().by_runtime.remove(runtime.name());
-        Some(broken)
+    /// Lets a runtime try again.
+    pub(crate) fn pardon(&self, runtime: &dyn Runtime) {
+        if self.broken(runtime).is_some() {
+            self.locked().by_runtime.remove(runtime.name());
+        }
+    }
+
+    /// Makes all failures older.
+    #[cfg(test)]
+    pub(crate) fn age(&self, by: Duration) {
+        for (_, broken) in self.locked().by_runtime.values_mut() {
+            if let Some(broken) = broken {
+                broken.since = broken.since.checked_sub(by).unwrap_or(broken.since);
+            }
+        }
     }
 
     /// Grows whenever a runtime turns out to be broken.

@@ -75,7 +75,11 @@ pub(crate) fn pinned(
         let download = motu_environments::download(&address, pinned, &to);
         match tokio::runtime::Handle::current().block_on(download) {
             Ok(()) => return Ok(to),
-            Err(error) => reasons.push(error.to_string()),
+            Err(error) => {
+                let said = error.to_string();
+                // It is a mirror, where others have registries.
+                reasons.push(said.strip_prefix("registry ").unwrap_or(&said).to_string());
+            }
         }
     }
     Err(QemuError::Kernel {
