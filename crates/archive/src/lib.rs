@@ -12,6 +12,7 @@
 //! Nothing here opens a file or judges a path: whoever unpacks decides where an entry may go.
 //! Archives come from strangers, so no size in a header decides how much memory is used.
 
+mod field;
 mod header;
 pub mod holes;
 mod read;

@@ -3,7 +3,8 @@
 //! Everything an archive can make us keep in memory is bounded, which the general library for
 //! tar does not promise.
 
-use crate::header::{Header, Type, text};
+use crate::field::text;
+use crate::header::{Header, Type};
 use crate::records::Records;
 use crate::sparse::{MAX_READ_PARTS, MapReader, Part, check, push_continued};
 use crate::{BLOCK, TarError, padding};

@@ -1,7 +1,7 @@
 //! PAX records: what a header has no room for, as `LENGTH key=value` lines before it.
 
 use crate::TarError;
-use crate::header::text;
+use crate::field::{decimal, text};
 use crate::sparse::SparseRecords;
 
 /// Before the name of an extended attribute in a record's key.
@@ -98,19 +98,6 @@ fn next(bytes: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     let body = record.get(space + 1..)?.strip_suffix(b"\n")?;
     let equals = body.iter().position(|byte| *byte == b'=')?;
     Some((body.get(..equals)?, body.get(equals + 1..)?, rest))
-}
-
-/// A number of plain digits.
-pub(crate) fn decimal(digits: &[u8]) -> Result<u64, TarError> {
-    let wrong = TarError::RecordNumber;
-    if digits.is_empty() {
-        return Err(wrong);
-    }
-    let value = digits.iter().try_fold(0u64, |value, byte| match byte {
-        b'0'..=b'9' => value.checked_mul(10)?.checked_add(u64::from(byte - b'0')),
-        _ => None,
-    });
-    value.ok_or(wrong)
 }
 
 /// Seconds and nanoseconds as one decimal number, also before 1970.

@@ -3,8 +3,7 @@
 //! GNU's format 1.0, the one that is written, begins the body with the list: decimal numbers,
 //! one a line, filled up to a whole block. Older ones have it in records or in header blocks.
 
-use crate::header::number;
-use crate::records::decimal;
+use crate::field::{decimal, number};
 use crate::{BLOCK, TarError, padding};
 
 /// The most parts of one file that are written. What a file has beyond them becomes one last

@@ -28,6 +28,7 @@ use sha2::{Digest as _, Sha256};
 use crate::{
     about::{ImageInfo, LayerInfo},
     build_cache::BuildCache,
+    copying::copy_tar,
     digest::{self, Content, Node, Nodes, hex},
     environments::{Environments, blocking},
     error::{EnvironmentError, IoContext as _},
@@ -36,7 +37,7 @@ use crate::{
     pack,
     process::{self, Cancel},
     store::{BlobRecord, NameRecord, Staging, Store},
-    tree::{Captured, TreeWriter, Verdict, copy_tar},
+    tree::{Captured, TreeWriter, Verdict},
     unpack::{Failure, unpack_into},
 };
 

@@ -16,6 +16,7 @@ mod build;
 mod build_cache;
 mod catalog;
 mod confine;
+mod copying;
 mod describe;
 mod digest;
 mod download;

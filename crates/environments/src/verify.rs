@@ -6,11 +6,12 @@
 use std::io::{self, BufReader};
 
 use crate::{
+    copying::copy_tar,
     error::{EnvironmentError, IoContext as _},
     pack,
     process::{self, Cancel},
     store::Store,
-    tree::{KEPT_ATTRIBUTES, TreeWriter, Verdict, copy_tar},
+    tree::{KEPT_ATTRIBUTES, TreeWriter, Verdict},
 };
 
 /// Fails with `Corrupt` if the tree has changed.

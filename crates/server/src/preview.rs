@@ -22,9 +22,8 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
 use hyper::client::conn::http1;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
-use motu_core::hint::verb;
+use motu_core::Error;
 use motu_core::verb::{Dial, Verb as _};
-use motu_core::{Error, hint};
 
 /// Headers that are about one connection, not about the message.
 const OF_ONE_HOP: [HeaderName; 8] = [
@@ -88,7 +87,7 @@ async fn preview(
 
 fn unanswered(port: &str, error: &hyper::Error) -> Fault {
     let error = Error::transport(format!("port {port} did not answer in HTTP: {error}"))
-        .hint(hint![verb("list_ports"), " shows what listens"]);
+        .hint("see that what listens there speaks HTTP/1.1");
     error.into()
 }
 

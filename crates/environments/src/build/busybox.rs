@@ -15,11 +15,12 @@ use std::{
 use super::{Built, Step, debian};
 use crate::{
     apt::{self, Sources},
+    copying::copy_tar,
     error::{EnvironmentError, IoContext as _},
     finish,
     process::{self, Exit},
     store::{Package, private_directory},
-    tree::{Captured, Meta, TreeWriter, Verdict, copy_tar},
+    tree::{Captured, Meta, TreeWriter, Verdict},
 };
 
 const PACKAGE: &str = "busybox-static";

@@ -15,11 +15,12 @@ use super::{Built, Reporter, Step};
 use crate::{
     apt,
     catalog::CatalogEntry,
+    copying::copy_tar,
     error::{EnvironmentError, IoContext as _},
     finish, process,
     progress::ProgressEvent,
     store::private_directory,
-    tree::{Captured, TreeWriter, Verdict, copy_tar},
+    tree::{Captured, TreeWriter, Verdict},
     unpack::PIPE_BUFFER_BYTES,
 };
 

@@ -3,6 +3,7 @@
 use tar::{Builder, EntryType};
 
 use super::*;
+use crate::tree::{Meta, Summary};
 
 /// One raw entry, written without the checks of the tar library.
 fn raw(kind: EntryType, path: &str, link: &str, contents: &[u8]) -> Vec<u8> {
@@ -141,8 +142,8 @@ fn attributes_survive_the_stream() {
     let stream = out.into_inner().unwrap();
     let mut tree = TreeWriter::new(Vec::new()).unwrap();
     copy_tar(stream.as_slice(), &mut tree, |_, _| Verdict::Keep).unwrap();
-    assert_eq!(tree.nodes[b"ping".as_slice()].attributes, kept);
     let (first, stream) = tree.finish().unwrap();
+    assert_eq!(first.nodes[b"ping".as_slice()].attributes, kept);
     let mut again = TreeWriter::new(Vec::new()).unwrap();
     copy_tar(stream.as_slice(), &mut again, |_, _| Verdict::Keep).unwrap();
     assert_eq!(again.finish().unwrap().0.digest, first.digest);
