@@ -20,7 +20,8 @@ fuzz_target!(|data: &[u8]| {
     let sum: u64 = block.iter().map(|byte| u64::from(*byte)).sum();
     block[CHECKSUM].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
     header(&block, rest);
-    let mut archive = Reader::new(&[&block[..], rest].concat()[..]);
+    let whole = [&block[..], rest].concat();
+    let mut archive = Reader::new(&whole[..]);
     while let Ok(Some(_)) = archive.next_entry() {
         let _ = archive.by_ref().take(1 << 20).read_to_end(&mut Vec::new());
     }
