@@ -11,7 +11,7 @@ use crate::{ask, names};
 use motu_core::limits::TTL_SECONDS;
 use motu_core::sandbox::{CreateSandbox, Keepalive, ListSandboxes, OnIdle, Sandbox, State};
 use motu_core::size::Size;
-use motu_core::{Error, ErrorKind, Result, SandboxId, Service};
+use motu_core::{Error, ErrorKind, Result, SandboxId, Service, Workspaces};
 
 /// Default sizes of a sandbox from an environment; a template has its own.
 const VCPUS: u64 = 1;
@@ -165,8 +165,13 @@ impl Agent {
             return Err(error.hint("the operator of the host may"));
         }
         let all = self.list_sandboxes(ListSandboxes { all: false }).await?;
-        let owner = self.owner();
-        let own = |sandbox: &Sandbox| sandbox.owner == owner && !sandbox.keep;
+        let (owner, kept) = (self.owner(), self.list_workspaces().await?.workspaces);
+        let own = |sandbox: &Sandbox| {
+            let kept = kept
+                .iter()
+                .any(|one| one.workspace_id == sandbox.sandbox_id);
+            sandbox.owner == owner && !kept
+        };
         for sandbox in all.sandboxes.into_iter().filter(own) {
             match self.destroy_sandbox(&sandbox.sandbox_id).await {
                 Err(error) if error.kind != ErrorKind::NotFound => return Err(error),
