@@ -40,7 +40,7 @@ impl<R: Read> Reader<R> {
     pub fn next_entry(&mut self) -> io::Result<Option<Header>> {
         let mut records = Records::default();
         loop {
-            self.skip(self.stored + self.padding)?;
+            self.skip(self.stored.saturating_add(self.padding))?;
             (self.stored, self.padding, self.holes) = (0, 0, None);
             let Some((block, header)) = self.header()? else {
                 return Ok(None);
@@ -259,5 +259,27 @@ impl Holes {
         }
         self.position += count as u64;
         Ok(count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A body as long as numbers go ends where the archive does.
+    #[test]
+    fn the_longest_body_is_no_overflow() {
+        let header = Header {
+            path: b"a".to_vec(),
+            size: u64::MAX,
+            ..Header::default()
+        };
+        let mut bytes = Vec::new();
+        header.write(&mut bytes);
+        bytes.extend_from_slice(b"short");
+        let mut archive = Reader::new(&bytes[..]);
+        assert_eq!(archive.next_entry().unwrap().unwrap().size, u64::MAX);
+        let error = archive.next_entry().unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
     }
 }

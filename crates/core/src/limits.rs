@@ -141,6 +141,7 @@ limits! {
     IDEMPOTENCY_KEYS = "idempotency_keys", default 10_000, 1 => 10_000, "keys", "keys of requests that are remembered; the oldest are forgotten first";
     IDEMPOTENCY_SECONDS = "idempotency_seconds", default 86_400, 1 => 86_400, "s", "how long the key of a request and its answer are remembered";
     IDEMPOTENCY_KEY_BYTES = "idempotency_key_bytes", default 255, 1 => 255, "bytes", "an Idempotency-Key";
+    IDEMPOTENCY_BYTES = "idempotency_bytes", default 16_777_216, 16_777_216 => 16_777_216, "bytes", "all answers that are remembered for keys; the oldest are forgotten first";
     IDEMPOTENCY_ANSWER_BYTES = "idempotency_answer_bytes", default 262_144, 0 => 262_144, "bytes", "an answer that is remembered for its key";
     SHELL_COLS = "shell_cols", default 120, 2 => 1000, "columns", "the width of a shell of a workspace";
     SHELL_ROWS = "shell_rows", default 30, 1 => 500, "rows", "the height of a shell of a workspace";

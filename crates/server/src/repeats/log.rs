@@ -44,6 +44,12 @@ impl Record {
         Record::begun(id, "")
     }
 
+    /// Bytes of its answer.
+    fn bytes(&self) -> u64 {
+        let body = self.answer.as_ref().and_then(|answer| answer.body.as_ref());
+        body.map_or(0, |body| body.len() as u64)
+    }
+
     fn is_old(&self, now: u64) -> bool {
         self.at.saturating_add(limits::IDEMPOTENCY_SECONDS.default) < now
     }
@@ -63,24 +69,24 @@ struct Written {
     newest: HashMap<String, Record>,
     /// Keys by age, the oldest first.
     order: VecDeque<String>,
+    /// Bytes of all answers.
+    bytes: u64,
 }
 
 impl Log {
     /// Opens the file and gives what it holds. A last line that was cut off was never acknowledged.
     pub fn open(path: &Path) -> Result<(Log, Vec<Record>)> {
-        let mut newest = HashMap::new();
-        let mut order = VecDeque::new();
-        for record in read(path)? {
-            if newest.insert(record.id.clone(), record.clone()).is_none() {
-                order.push_back(record.id);
-            }
-        }
+        let records = read(path)?;
         let mut written = Written {
             file: append_to(path)?,
             lines: usize::MAX,
-            newest,
-            order,
+            newest: HashMap::new(),
+            order: VecDeque::new(),
+            bytes: 0,
         };
+        for record in records {
+            written.remember(record);
+        }
         written.shorten();
         written.rewrite(path)?;
         let records = written.newest.values().cloned().collect();
@@ -97,15 +103,10 @@ impl Log {
         written.write(&record)?;
         match record.request.is_empty() {
             true => {
-                written.newest.remove(&record.id);
                 written.order.retain(|id| *id != record.id);
+                written.drop_record(&record.id);
             }
-            false => {
-                let id = record.id.clone();
-                if written.newest.insert(id.clone(), record).is_none() {
-                    written.order.push_back(id);
-                }
-            }
+            false => written.remember(record),
         }
         let dropped = written.shorten();
         if written.lines > REWRITE && written.lines > 2 * written.newest.len() {
@@ -127,17 +128,33 @@ impl Written {
         Ok(())
     }
 
-    /// Gives up keys that are a day old, and the oldest when there are too many.
+    fn remember(&mut self, record: Record) {
+        let id = record.id.clone();
+        self.bytes += record.bytes();
+        match self.newest.insert(id.clone(), record) {
+            Some(before) => self.bytes -= before.bytes(),
+            None => self.order.push_back(id),
+        }
+    }
+
+    fn drop_record(&mut self, id: &str) {
+        if let Some(record) = self.newest.remove(id) {
+            self.bytes -= record.bytes();
+        }
+    }
+
+    /// Gives up keys that are a day old, and the oldest when they are too many or too long.
     fn shorten(&mut self) -> Vec<String> {
         let (now, most) = (now(), limits::IDEMPOTENCY_KEYS.default as usize);
         let mut dropped = Vec::new();
         while let Some(id) = self.order.front() {
             let old = self.newest.get(id).is_none_or(|record| record.is_old(now));
-            if !old && self.order.len() <= most {
+            let fits = self.order.len() <= most && self.bytes <= limits::IDEMPOTENCY_BYTES.default;
+            if !old && fits {
                 break;
             }
             if let Some(id) = self.order.pop_front() {
-                self.newest.remove(&id);
+                self.drop_record(&id);
                 dropped.push(id);
             }
         }

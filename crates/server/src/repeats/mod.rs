@@ -102,13 +102,7 @@ impl Repeats {
         }
         let record = Record::begun(id, request);
         match self.append(record).await {
-            Ok(dropped) => {
-                let mut known = self.known();
-                for id in dropped {
-                    known.remove(&id);
-                }
-                Ok(None)
-            }
+            Ok(()) => Ok(None),
             Err(error) => {
                 self.known().remove(id);
                 Err(error)
@@ -122,11 +116,14 @@ impl Repeats {
             answer: Some(answer.clone()),
             ..Record::begun(id, request)
         };
-        self.append(record).await?;
+        let kept = self.append(record).await;
         if let Some(known) = self.known().get_mut(id) {
-            known.state = Progress::Answered(Arc::new(answer));
+            known.state = match kept {
+                Ok(()) => Progress::Answered(Arc::new(answer)),
+                Err(_) => Progress::Unknown,
+            };
         }
-        Ok(())
+        kept
     }
 
     /// Lets the request be tried again.
@@ -136,11 +133,17 @@ impl Repeats {
         Ok(())
     }
 
-    async fn append(&self, record: Record) -> Result<Vec<String>> {
+    /// Brings a record to the disk, and forgets the keys that were given up for it.
+    async fn append(&self, record: Record) -> Result<()> {
         let log = self.log.clone();
-        tokio::task::spawn_blocking(move || log.append(record))
+        let dropped = tokio::task::spawn_blocking(move || log.append(record))
             .await
-            .map_err(|_| Error::internal("the log of keys stopped"))?
+            .map_err(|_| Error::internal("the log of keys stopped"))??;
+        let mut known = self.known();
+        for id in dropped {
+            known.remove(&id);
+        }
+        Ok(())
     }
 }
 

@@ -8,6 +8,9 @@ use http::StatusCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tower_service::Service as _;
 
+/// Bytes of a long answer: 90 of them are more than are remembered.
+const LONG: usize = 200_000;
+
 struct World {
     home: tempfile::TempDir,
     calls: Arc<AtomicUsize>,
@@ -35,6 +38,7 @@ impl World {
                 "/made",
                 any(async move || (StatusCode::CREATED, [("motu-audit-id", "a1")], count())),
             )
+            .route("/long", post(async || "x".repeat(LONG)))
             .route(
                 "/broken",
                 post(async move || (StatusCode::BAD_GATEWAY, broken())),
@@ -171,4 +175,18 @@ async fn a_cut_off_line_is_forgotten_and_damage_is_put_aside() {
     std::fs::write(&path, [&whole[..], b"nonsense\n"].concat()).unwrap();
     assert!(ask(&world.open(), "k", "/made", "").await.2);
     assert!(path.with_extension("damaged").exists());
+}
+
+#[tokio::test]
+async fn the_oldest_answers_are_forgotten_when_they_are_too_long_together() {
+    let world = World::new();
+    let daemon = world.open();
+    for number in 0..90 {
+        let (status, _, replayed) = ask(&daemon, &format!("k{number}"), "/long", "").await;
+        assert_eq!((status, replayed), (200, false));
+    }
+    for (daemon, forgotten) in [(daemon, "k0"), (world.open(), "k1")] {
+        assert!(ask(&daemon, "k89", "/long", "").await.2);
+        assert!(!ask(&daemon, forgotten, "/long", "").await.2);
+    }
 }
