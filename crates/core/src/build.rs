@@ -82,9 +82,7 @@ impl Ask for BuildRequest {
     }
 
     fn within(&mut self, project: &Project) -> Result<()> {
-        self.name
-            .iter_mut()
-            .for_each(|name| project.complete_name(name));
+        project.complete_names(&mut self.name);
         Ok(())
     }
 

@@ -291,7 +291,7 @@ impl Ask for CallRequest {
 
     fn within(&mut self, project: &Project) -> Result<()> {
         let secrets = self.secrets.values_mut();
-        secrets.for_each(|secret| project.complete_name(&mut secret.name));
+        project.complete_names(secrets.map(|secret| &mut secret.name));
         Ok(())
     }
 

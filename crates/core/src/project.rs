@@ -85,6 +85,11 @@ impl Project {
         *name = self.complete(name);
     }
 
+    /// Completes names in place, if there are any.
+    pub fn complete_names<'a>(&self, names: impl IntoIterator<Item = &'a mut String>) {
+        names.into_iter().for_each(|name| self.complete_name(name));
+    }
+
     /// Completes an id that a caller chose.
     pub fn complete_id(&self, id: &mut SandboxId) -> Result<()> {
         *id = SandboxId::parse(&self.complete(id.as_str())).map_err(|_| {

@@ -177,7 +177,7 @@ impl Ask for TemplateDefinition {
 
     fn within(&mut self, project: &Project) -> Result<()> {
         let secrets = self.secret_refs.values_mut();
-        secrets.for_each(|secret| project.complete_name(&mut secret.name));
+        project.complete_names(secrets.map(|secret| &mut secret.name));
         Ok(())
     }
 

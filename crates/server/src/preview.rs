@@ -36,8 +36,8 @@ const OF_ONE_HOP: [HeaderName; 8] = [
     header::TRANSFER_ENCODING,
     header::UPGRADE,
 ];
-/// How a key of ours begins in `Authorization`. It never reaches a sandbox.
-const OUR_KEY: &str = "Bearer motu_";
+/// How a key of ours begins in `Authorization`, in capitals or not. It never reaches a sandbox.
+const OUR_KEY: &[u8] = b"bearer motu_";
 /// Headers of ours begin so; an answer from a sandbox has none.
 const OUR_NAMES: &str = "motu-";
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
@@ -107,8 +107,11 @@ fn inward(
         .map_err(|error| Error::invalid(format!("the address cannot be passed on: {error}")))?;
     let mut headers = parts.headers;
     strip_hop(&mut headers);
-    let ours = |value: &HeaderValue| value.as_bytes().starts_with(OUR_KEY.as_bytes());
-    if headers.get(header::AUTHORIZATION).is_some_and(ours) {
+    let ours = |value: &HeaderValue| {
+        let begins = value.as_bytes().get(..OUR_KEY.len());
+        begins.is_some_and(|begins| begins.eq_ignore_ascii_case(OUR_KEY))
+    };
+    if headers.get_all(header::AUTHORIZATION).iter().any(ours) {
         headers.remove(header::AUTHORIZATION);
     }
     if let Some(host) = headers.remove(header::HOST) {
@@ -218,8 +221,16 @@ mod tests {
 
     #[test]
     fn our_key_stays_outside_and_others_go_in() {
-        let request = asked(&[("authorization", "Bearer motu_k1_abc")]);
-        assert!(!request.headers().contains_key("authorization"));
+        let key = ("authorization", "Bearer motu_k1_abc");
+        let other = ("authorization", "Basic dTpw");
+        for sent in [
+            &[key][..],
+            &[("authorization", "bearer motu_k1_abc")],
+            &[other, key],
+        ] {
+            let request = asked(sent);
+            assert!(!request.headers().contains_key("authorization"), "{sent:?}");
+        }
         let request = asked(&[("authorization", "Basic dTpw")]);
         assert_eq!(request.headers()["authorization"], "Basic dTpw");
     }

@@ -428,11 +428,9 @@ impl Ask for CreateWorkspace {
         if let Some(id) = &mut self.workspace_id {
             project.complete_id(id)?;
         }
-        self.template
-            .iter_mut()
-            .for_each(|name| project.complete_name(name));
+        project.complete_names(&mut self.template);
         let secrets = self.secret_refs.values_mut();
-        secrets.for_each(|secret| project.complete_name(&mut secret.name));
+        project.complete_names(secrets.map(|secret| &mut secret.name));
         Ok(())
     }
 

@@ -217,11 +217,11 @@ fn read(path: &Path) -> Result<Vec<Record>> {
             }
             Ok(record) => records.push(record),
             Err(_) if line.last() != Some(&b'\n') => return Ok(records),
+            // The other lines are as good as before.
             Err(error) => {
                 let aside = path.with_extension("damaged");
-                tracing::warn!(%error, aside = %aside.display(), "the file of Idempotency-Keys is damaged; a copy is kept");
+                tracing::warn!(%error, aside = %aside.display(), "a line of the file of Idempotency-Keys is damaged; a copy of the file is kept");
                 std::fs::copy(path, &aside).map_err(failed)?;
-                return Ok(records);
             }
         }
     }

@@ -172,7 +172,8 @@ async fn a_cut_off_line_is_forgotten_and_damage_is_put_aside() {
     let whole = std::fs::read(&path).unwrap();
     std::fs::write(&path, [&whole[..], b"{\"id\":\"half"].concat()).unwrap();
     assert!(ask(&world.open(), "k", "/made", "").await.2);
-    std::fs::write(&path, [&whole[..], b"nonsense\n"].concat()).unwrap();
+    // Lines after a damaged one count.
+    std::fs::write(&path, [b"nonsense\n", &whole[..]].concat()).unwrap();
     assert!(ask(&world.open(), "k", "/made", "").await.2);
     assert!(path.with_extension("damaged").exists());
 }
