@@ -91,13 +91,25 @@ impl Host {
     }
 
     pub fn configured(config: &str, listen: &str) -> Host {
-        let (story, address) = (Story::new(), free());
-        story.configure(&format!(
-            "{config}\n[listen]\naddress = \"{address}\"\n{listen}"
-        ));
-        let host = Host { story, address };
+        let host = Host::unstarted();
+        host.listen(config, listen);
         host.start();
         host
+    }
+
+    /// An empty state directory, and an address that was free.
+    pub fn unstarted() -> Host {
+        let (story, address) = (Story::new(), free());
+        std::fs::create_dir_all(story.home()).unwrap();
+        Host { story, address }
+    }
+
+    /// Writes the configuration.
+    pub fn listen(&self, config: &str, listen: &str) {
+        let address = self.address;
+        self.story.configure(&format!(
+            "{config}\n[listen]\naddress = \"{address}\"\n{listen}"
+        ));
     }
 
     /// Has a daemon: the first command starts it.
