@@ -13,6 +13,8 @@ mod network;
 mod pooled;
 #[path = "templates/reaching.rs"]
 mod reaching;
+#[path = "templates/spare.rs"]
+mod spare;
 #[expect(dead_code, reason = "other files tell stories in more ways")]
 mod story;
 #[expect(dead_code, reason = "other files ask more of it")]

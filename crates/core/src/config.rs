@@ -26,6 +26,8 @@ pub struct Config {
     pub guest_call_seconds: u64,
     /// Memory of all machines that wait ready.
     pub pool_mem_mib: u64,
+    /// How long a machine waits for the next one-shot of its kind; 0: none does.
+    pub spare_seconds: u64,
     /// Machines that wait ready: `[[pool]]`, once for each kind.
     pub pool: Vec<PoolKind>,
     /// Limits of a sandbox whose request names none.
@@ -348,6 +350,7 @@ impl Default for Config {
             guest_silence_seconds: limits::GUEST_SILENCE_SECONDS.default,
             guest_call_seconds: limits::GUEST_CALL_SECONDS.default,
             pool_mem_mib: limits::POOL_MEM_MIB.default,
+            spare_seconds: limits::SPARE_SECONDS.default,
             pool: Vec::new(),
             defaults: Defaults::default(),
             terminal: TerminalConfig::default(),
@@ -393,6 +396,7 @@ impl Config {
             (limits::GUEST_SILENCE_SECONDS, config.guest_silence_seconds),
             (limits::GUEST_CALL_SECONDS, config.guest_call_seconds),
             (limits::POOL_MEM_MIB, config.pool_mem_mib),
+            (limits::SPARE_SECONDS, config.spare_seconds),
             (limits::TERMINALS_KEPT, config.terminal.kept),
             (limits::AUDIT_KEEP_DAYS, config.audit.keep_days),
             (limits::AUDIT_MAX_MIB, config.audit.max_mib),

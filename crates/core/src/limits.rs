@@ -94,6 +94,7 @@ limits! {
     E2B_PROCESSES = "e2b_processes", default 256, 256 => 256, "processes", "background processes and terminals of one machine of the `e2b` runtime that are remembered; the oldest that has ended is forgotten first";
     FORK_COUNT = "fork_count", default 1, 1 => 64, "copies", "live copies made by one fork";
     POOL_MEM_MIB = "pool_mem_mib", default 4096, 0 => 1_048_576, "MiB", "memory of all machines that wait ready in the warm pool";
+    SPARE_SECONDS = "spare_seconds", default 60, 0 => 3600, "s", "how long a machine of the kind that two one-shots in a row have used waits for the next (0: none does)";
     POOL_READY = "pool_ready", default 2, 0 => 64, "machines", "machines that wait ready per pool in config.toml";
     TEMPLATES = "templates", default 256, 256 => 256, "templates", "templates under one state directory";
     TEMPLATE_NAME_CHARS = "template_name_chars", default 63, 1 => 63, "characters", "the name of a template";

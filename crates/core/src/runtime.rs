@@ -296,6 +296,12 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
         false
     }
 
+    /// Whether a machine may be made ahead without anybody having asked for that. Not where it costs
+    /// somebody else something, and not where the runtime has one ready by itself.
+    fn may_wait(&self) -> bool {
+        !self.foreign() && !self.by_name_only()
+    }
+
     /// What cannot be done inside its machines; nothing, where the guest is ours.
     fn lacks(&self) -> Lacks {
         Lacks::default()

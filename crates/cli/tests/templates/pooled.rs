@@ -14,7 +14,7 @@ fn full(story: &Story, name: &str, ready: u64) {
 }
 
 /// The existing machines, by their directories.
-fn machines(story: &Story) -> BTreeSet<String> {
+pub fn machines(story: &Story) -> BTreeSet<String> {
     let dir = story.home().join("machines/container");
     let entries = std::fs::read_dir(dir).into_iter().flatten();
     let name = |entry: std::io::Result<std::fs::DirEntry>| entry.unwrap().file_name();

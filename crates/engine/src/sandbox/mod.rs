@@ -166,7 +166,7 @@ impl Sandboxes {
     ) -> Result<(Sandbox, Arc<Handle>)> {
         let _served = self.pool.serve();
         let _environments_stay = self.environments_in_use.read().await;
-        let mut admitted = self.gate().admit(request).await?;
+        let mut admitted = self.gate().admit(request.clone()).await?;
         if admitted.sandbox.keep {
             let id = admitted.sandbox.sandbox_id.clone();
             let owner = crate::kept::owner(&admitted.launch.root, &admitted.sandbox.user);
@@ -176,7 +176,11 @@ impl Sandboxes {
                 dir: self.shared.home.make_disks(&id)?,
             });
         }
-        let origin = self.pool.claim(&mut admitted);
+        if keep == Keep::Transient {
+            let within = self.spare_time();
+            self.pool.note_one_shot(&request, &admitted, within);
+        }
+        let origin = self.pool.claim(&mut admitted).await;
         self.start(admitted, keep, origin.unwrap_or(Origin::New(None)))
             .await
     }

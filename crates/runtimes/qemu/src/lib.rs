@@ -153,6 +153,11 @@ impl Runtime for Qemu {
         found.map_or_else(|_| String::new(), |path| identity::file_identity(&path))
     }
 
+    // A restored machine waits here already, and a second one would take its memory twice.
+    fn may_wait(&self) -> bool {
+        false
+    }
+
     async fn emulated(&self) -> bool {
         let decided = self.inner.probe.decide(self.inner.accel).await;
         matches!(decided, Ok(accel::Accelerator::Tcg))
