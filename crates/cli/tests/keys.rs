@@ -8,6 +8,8 @@ mod host;
 mod hostile;
 #[path = "keys/projects.rs"]
 mod projects;
+#[path = "keys/sites.rs"]
+mod sites;
 #[expect(dead_code, reason = "other stories compare what they are told")]
 mod story;
 #[path = "keys/tls.rs"]

@@ -23,6 +23,7 @@ pub mod document;
 mod events;
 mod extract;
 mod fault;
+mod hosts;
 pub mod listen;
 mod patience;
 mod preview;

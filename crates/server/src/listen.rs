@@ -12,6 +12,7 @@
 use crate::activity::Activity;
 use crate::connection::{Head, PREFACE, Speaks, serve_http1, serve_http2, speaks};
 use crate::fault::Fault;
+use crate::hosts::{self, ByName, Domain};
 use crate::patience::{Patient, is_live};
 use crate::router::stamp;
 use crate::tls::{Acceptor, File, Own};
@@ -19,7 +20,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::response::IntoResponse;
 use futures_util::future::BoxFuture;
-use http::header::{AUTHORIZATION, CONTENT_TYPE, WWW_AUTHENTICATE};
+use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, WWW_AUTHENTICATE};
 use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use hyper::service::Service as HyperService;
@@ -51,6 +52,7 @@ pub struct Listener {
     head: Head,
     body: Duration,
     room: Arc<Semaphore>,
+    domain: Option<Domain>,
 }
 
 /// What is behind the address.
@@ -81,6 +83,7 @@ impl Listener {
             },
             body: Duration::from_secs(config.body_seconds),
             room: Arc::new(Semaphore::new(config.connections as usize)),
+            domain: config.domain.as_deref().map(Domain::new),
         }))
     }
 
@@ -122,6 +125,7 @@ impl Listener {
                 head,
                 body,
                 peer,
+                domain: self.domain.clone(),
             };
             let (tls, stop) = (self.tls.clone(), stop.clone());
             tokio::spawn(async move {
@@ -213,28 +217,58 @@ struct Admitting {
     head: Head,
     body: Duration,
     peer: SocketAddr,
+    domain: Option<Domain>,
 }
 
 impl Admitting {
+    /// Gives a request for the name of a port its address below the API.
+    fn by_name(&self, request: &mut Request<Incoming>) -> Result<()> {
+        let Some(domain) = &self.domain else {
+            return Ok(());
+        };
+        if let Some(port) = domain.port(request)? {
+            // An address without a host has no `Host` of its own to tell: the header is kept.
+            if let (None, Some(host)) = (request.headers().get(HOST), request.uri().host()) {
+                let host = HeaderValue::from_str(host);
+                let host = host.map_err(|_| Error::invalid("the host is no name"))?;
+                request.headers_mut().insert(HOST, host);
+            }
+            *request.uri_mut() = port.address(request.uri())?;
+            request.extensions_mut().insert(ByName);
+        }
+        Ok(())
+    }
+
     /// Who asks, or that it does not matter.
     fn admit(&self, request: &Request<Incoming>) -> Result<Option<Caller>> {
         if OPEN.contains(&request.uri().path()) {
             return Ok(None);
         }
-        let who = self.gate.introduce(bearer(request).unwrap_or_default())?;
+        let (scheme, sent) = credentials(request).unwrap_or_default();
+        let by_name = request.extensions().get::<ByName>().is_some();
+        let who = match by_name && scheme.eq_ignore_ascii_case("basic") {
+            true => {
+                let key = hosts::password(sent).unwrap_or_default();
+                self.gate.introduce(&key)?
+            }
+            false => {
+                let bearer = scheme.eq_ignore_ascii_case("bearer");
+                self.gate.introduce(if bearer { sent } else { "" })?
+            }
+        };
         Ok(Some(Caller::new(who, Face::Http)))
     }
 }
 
-/// The key of a request.
-fn bearer<B>(request: &Request<B>) -> Option<&str> {
+/// Who a request says it is from: the scheme, and what goes with it.
+fn credentials<B>(request: &Request<B>) -> Option<(&str, &str)> {
     let mut all = request.headers().get_all(AUTHORIZATION).iter();
     // Of two, nobody knows which is meant.
     let (Some(value), None) = (all.next(), all.next()) else {
         return None;
     };
-    let (scheme, key) = value.to_str().ok()?.split_once(' ')?;
-    scheme.eq_ignore_ascii_case("bearer").then(|| key.trim())
+    let (scheme, sent) = value.to_str().ok()?.split_once(' ')?;
+    Some((scheme, sent.trim()))
 }
 
 impl HyperService<Request<Incoming>> for Admitting {
@@ -245,6 +279,11 @@ impl HyperService<Request<Incoming>> for Admitting {
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
         if head_bytes(&request) > self.head.bytes {
             let answer = too_long();
+            return Box::pin(async move { Ok(answer) });
+        }
+        if let Err(error) = self.by_name(&mut request) {
+            let mut answer = Fault::from(error).into_response();
+            stamp(answer.headers_mut(), None);
             return Box::pin(async move { Ok(answer) });
         }
         let caller = match self.admit(&request) {
@@ -313,7 +352,9 @@ fn refusal<B>(request: &Request<B>, error: Error) -> Response<Body> {
         false => Fault::from(error).into_response(),
     };
     let headers = response.headers_mut();
-    headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    let by_name = request.extensions().get::<ByName>().is_some();
+    let challenge = if by_name { hosts::CHALLENGE } else { "Bearer" };
+    headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
     stamp(headers, None);
     response
 }
@@ -322,24 +363,22 @@ fn refusal<B>(request: &Request<B>, error: Error) -> Response<Body> {
 mod tests {
     use super::*;
 
-    fn sent(values: &[&str]) -> Option<String> {
+    fn sent(values: &[&str]) -> Option<(String, String)> {
         let mut request = Request::builder();
         for value in values {
             request = request.header(AUTHORIZATION, *value);
         }
-        bearer(&request.body(()).unwrap()).map(str::to_string)
+        let request = request.body(()).unwrap();
+        let (scheme, sent) = credentials(&request)?;
+        Some((scheme.to_string(), sent.to_string()))
     }
 
     #[test]
     fn one_key_is_taken_from_one_header() {
-        assert_eq!(sent(&["Bearer motu_x"]).as_deref(), Some("motu_x"));
-        assert_eq!(sent(&["bearer  motu_x "]).as_deref(), Some("motu_x"));
-        for nothing in [
-            &[][..],
-            &["Basic x"],
-            &["motu_x"],
-            &["Bearer a", "Bearer b"],
-        ] {
+        let pair = |scheme: &str, sent: &str| Some((scheme.to_string(), sent.to_string()));
+        assert_eq!(sent(&["Bearer motu_x"]), pair("Bearer", "motu_x"));
+        assert_eq!(sent(&["bearer  motu_x "]), pair("bearer", "motu_x"));
+        for nothing in [&[][..], &["motu_x"], &["Bearer a", "Bearer b"]] {
             assert_eq!(sent(nothing), None, "{nothing:?}");
         }
     }

@@ -12,6 +12,7 @@
 use crate::app::App;
 use crate::extract::Introduced;
 use crate::fault::Fault;
+use crate::hosts;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{RawPathParams, Request, State};
@@ -73,7 +74,10 @@ async fn preview(
         // Its end is also that of the request or the answer, which say why.
         let _ = served.with_upgrades().await;
     });
-    let (request, outside) = inward(request, &prefix, port)?;
+    let by_name = hosts::by_name(&request);
+    // Callers who came by the port's name see no prefix.
+    let shown = if by_name { "" } else { &prefix[..] };
+    let (request, outside) = inward(request, &prefix, shown, port)?;
     let mut answer = sender
         .send_request(request)
         .await
@@ -82,7 +86,7 @@ async fn preview(
         let inside = hyper::upgrade::on(&mut answer);
         join(&app, outside, inside);
     }
-    Ok(outward(answer.map(Body::new), &prefix, port))
+    Ok(outward(answer.map(Body::new), shown, port))
 }
 
 fn unanswered(port: &str, error: &hyper::Error) -> Fault {
@@ -95,6 +99,7 @@ fn unanswered(port: &str, error: &hyper::Error) -> Fault {
 fn inward(
     request: Request,
     prefix: &str,
+    shown: &str,
     port: &str,
 ) -> Result<(http::Request<Body>, Option<OnUpgrade>), Error> {
     let (mut parts, body) = request.into_parts();
@@ -119,7 +124,10 @@ fn inward(
     }
     // Servers for developers take requests for themselves only.
     let host = format!("localhost:{port}");
-    for (name, value) in [(header::HOST, &host[..]), (FORWARDED_PREFIX, prefix)] {
+    headers.remove(FORWARDED_PREFIX);
+    let prefix = (FORWARDED_PREFIX, shown);
+    let prefix = Some(prefix).filter(|_| !shown.is_empty());
+    for (name, value) in [(header::HOST, &host[..])].into_iter().chain(prefix) {
         if let Ok(value) = HeaderValue::from_str(value) {
             headers.insert(name, value);
         }
@@ -207,7 +215,7 @@ mod tests {
             request = request.header(*name, *value);
         }
         let request = request.body(Body::empty()).unwrap();
-        inward(request, PREFIX, "8000").unwrap().0
+        inward(request, PREFIX, PREFIX, "8000").unwrap().0
     }
 
     #[test]

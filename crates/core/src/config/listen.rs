@@ -22,6 +22,9 @@ pub struct ListenConfig {
     /// The private key of the certificate, in PEM.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<PathBuf>,
+    /// The domain below which ports of sandboxes have names: `8000-sb-1.DOMAIN`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub domain: Option<String>,
     /// Serve plain HTTP beyond loopback: somebody else encrypts it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub insecure: bool,
@@ -66,6 +69,7 @@ impl Default for ListenConfig {
             address: None,
             certificate: None,
             key: None,
+            domain: None,
             insecure: false,
             connections: limits::LISTEN_CONNECTIONS.default,
             head_seconds: limits::LISTEN_HEAD_SECONDS.default,
@@ -97,6 +101,12 @@ impl ListenConfig {
                 "set certificate and key together, both files in PEM",
             );
         }
+        if self.domain.as_deref().is_some_and(|name| !is_domain(name)) {
+            return wrong(
+                "domain is no name of a domain",
+                "for example `domain = \"ports.example.com\"`, with a certificate for *.ports.example.com",
+            );
+        }
         let Some(address) = self.address else {
             return Ok(());
         };
@@ -115,6 +125,18 @@ impl ListenConfig {
     }
 }
 
+/// Names of at least one label, of letters, digits and inner dashes, with room for the label before.
+fn is_domain(name: &str) -> bool {
+    let label = |label: &str| {
+        let fine = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+        (1..=63).contains(&label.len())
+            && label.bytes().all(fine)
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+    };
+    name.len() <= 189 && name.split('.').all(label)
+}
+
 #[cfg(test)]
 mod tests {
     use crate::config::Config;
@@ -130,6 +152,8 @@ mod tests {
             "address = \"[::1]:7777\"\ncertificate = \"self\"",
             "address = \"0.0.0.0:7777\"\ninsecure = true",
             "address = \"0.0.0.0:7777\"\ncertificate = \"/c\"\nkey = \"/k\"",
+            "domain = \"localhost\"",
+            "domain = \"a-1.example.com\"",
         ] {
             assert!(parsed(fine).is_ok(), "{fine}");
         }
@@ -141,6 +165,12 @@ mod tests {
             "address = \"127.0.0.1:7777\"\ncertificate = \"c\"\nkey = \"/k\"",
             "address = \"localhost\"",
             "connections = 0",
+            "domain = \"\"",
+            "domain = \".example.com\"",
+            "domain = \"a..b\"",
+            "domain = \"-a.b\"",
+            "domain = \"a b\"",
+            "domain = \"*.example.com\"",
         ] {
             assert!(parsed(wrong).is_err(), "{wrong}");
         }
