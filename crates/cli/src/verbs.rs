@@ -15,6 +15,7 @@ pub const COMMANDS: &[(&str, &str)] = &[
     ("audit_key", "audit key"),
     ("follow_audit", "audit tail"),
     ("export_audit", "audit export"),
+    ("read_events", "events"),
     ("list_environments", "env list"),
     ("inspect_environment", "env inspect"),
     ("pull_environment", "env pull"),

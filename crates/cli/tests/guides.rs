@@ -287,6 +287,7 @@ guides! {
     coming_from: "docs/coming-from.md", with_environments();
     building: "docs/building.md", with_its_own();
     environments: "docs/environments.md", with_its_own();
+    events: "docs/events.md", with_environments();
     grpc: "docs/grpc.md", with_grpc_client();
     mcp: "docs/mcp.md", with_environments();
     network: "docs/network.md", with_environments();

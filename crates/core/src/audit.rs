@@ -45,6 +45,25 @@ impl AuditId {
     }
 }
 
+tokio::task_local! {
+    static CURRENT: Option<AuditId>;
+}
+
+/// Does something on behalf of a call, which [`current`] then names.
+pub async fn on_behalf<T>(id: Option<AuditId>, work: impl Future<Output = T>) -> T {
+    CURRENT.scope(id, work).await
+}
+
+/// The same for what is done on a thread of its own.
+pub fn on_behalf_of<T>(id: Option<AuditId>, work: impl FnOnce() -> T) -> T {
+    CURRENT.sync_scope(id, work)
+}
+
+/// The call that is being made, if one is and it is recorded.
+pub fn current() -> Option<AuditId> {
+    CURRENT.try_with(Clone::clone).ok().flatten()
+}
+
 impl fmt::Display for AuditId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)

@@ -1,8 +1,10 @@
 //! The operator's settings: one TOML file, `config.toml`, in the state directory.
 
 mod listen;
+mod webhook;
 
 pub use listen::{Certificate, ListenConfig};
+pub use webhook::{EventsConfig, WebhookConfig};
 
 use crate::{Accel, Error, Isolation, Size, limits};
 use serde::{Deserialize, Serialize};
@@ -42,6 +44,8 @@ pub struct Config {
     pub listen: ListenConfig,
     pub redaction: RedactionConfig,
     pub quota: QuotaConfig,
+    pub events: EventsConfig,
+    pub webhook: WebhookConfig,
 }
 
 /// What the `qemu` runtime makes machines from; looked for or downloaded when missing.
@@ -363,6 +367,8 @@ impl Default for Config {
             listen: ListenConfig::default(),
             redaction: RedactionConfig::default(),
             quota: QuotaConfig::default(),
+            events: EventsConfig::default(),
+            webhook: WebhookConfig::default(),
         }
     }
 }
@@ -407,6 +413,9 @@ impl Config {
                 limits::QUOTA_CALLS_PER_MINUTE,
                 config.quota.calls_per_minute,
             ),
+            (limits::EVENTS_KEPT, config.events.kept),
+            (limits::WEBHOOK_TRIES, config.webhook.tries),
+            (limits::WEBHOOK_SECONDS, config.webhook.seconds),
             (limits::LISTEN_CONNECTIONS, config.listen.connections),
             (limits::LISTEN_HEAD_SECONDS, config.listen.head_seconds),
             (limits::LISTEN_BODY_SECONDS, config.listen.body_seconds),
@@ -456,6 +465,8 @@ impl Config {
             ("grpc", "cert_file", &config.grpc.cert_file),
             ("grpc", "key_file", &config.grpc.key_file),
             ("grpc", "client_ca_file", &config.grpc.client_ca_file),
+            ("webhook", "secret_file", &config.webhook.secret_file),
+            ("webhook", "ca_file", &config.webhook.ca_file),
         ];
         for (section, name, file) in files {
             if file.as_ref().is_some_and(|file| !file.is_absolute()) {
@@ -467,6 +478,7 @@ impl Config {
         config.qemu.check()?;
         config.grpc.check()?;
         config.listen.check()?;
+        config.webhook.check()?;
         Ok(config)
     }
 }

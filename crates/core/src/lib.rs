@@ -16,6 +16,7 @@ pub mod call;
 pub mod collect;
 pub mod config;
 pub mod error;
+pub mod event;
 pub mod exec;
 pub mod files;
 pub mod hint;

@@ -204,6 +204,11 @@ limits! {
     KEY_SCOPES = "key_scopes", default 64, 1 => 64, "scopes", "scopes of one key";
     KEY_EXPIRES_SECONDS = "key_expires_seconds", default 2_592_000, 1 => 315_360_000, "s", "how long a key is good for that says how long";
     KEY_CALLS_PER_MINUTE = "key_calls_per_minute", default 0, 0 => 1_000_000, "calls", "calls that one key may make in a minute, those that only look included (0: any number)";
+    EVENTS_KEPT = "events_kept", default 10_000, 100 => 1_000_000, "events", "events that can be read again; the oldest are forgotten, and who asks for them is told; `[events]` in config.toml";
+    WEBHOOK_TRIES = "webhook_tries", default 20, 1 => 1000, "tries", "how often an event is sent to the webhook before it is passed over; `tries` of `[webhook]` in config.toml";
+    WEBHOOK_SECONDS = "webhook_seconds", default 10, 1 => 60, "s", "how long a webhook may take to answer; `seconds` of `[webhook]` in config.toml";
+    WEBHOOK_PAUSE_SECONDS = "webhook_pause_seconds", default 300, 300 => 300, "s", "the longest pause between two tries of a webhook; the first is one second, and each is twice the one before";
+    WEBHOOK_SECRET_BYTES = "webhook_secret_bytes", default 4096, 16 => 4096, "bytes", "the secret that signs what is sent to the webhook";
     LISTEN_CONNECTIONS = "listen_connections", default 512, 1 => 16_384, "connections", "open connections at the address of `[listen]`; further ones are closed at once";
     LISTEN_HEAD_SECONDS = "listen_head_seconds", default 15, 1 => 600, "s", "how long a caller of `[listen]` may take for the handshake of TLS, and for the head of each request";
     LISTEN_BODY_SECONDS = "listen_body_seconds", default 30, 1 => 3600, "s", "how long a request of `[listen]` may pause in its body; live sessions may pause as long as they like";

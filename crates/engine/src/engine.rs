@@ -4,6 +4,7 @@ use crate::call::Calls;
 use crate::driver::{Shared, Table};
 use crate::egress::Gateways;
 use crate::environment::Environments;
+use crate::events::Events;
 use crate::home::Home;
 use crate::kept::Baselines;
 use crate::keys::Keys;
@@ -40,6 +41,7 @@ pub struct Engine {
     pub(crate) calls: Calls,
     pub(crate) audit: Arc<motu_audit::Log>,
     pub(crate) keys: Arc<Keys>,
+    pub(crate) events: Events,
 }
 
 impl Engine {
@@ -50,6 +52,7 @@ impl Engine {
         crate::recover::check(&setup.home)?;
         let store = Store::open(&setup.home.database())?;
         let keys = Keys::open(store.clone()).await?;
+        let events = Events::open(store.clone(), config.events.kept).await?;
         let table = Arc::new(Table::default());
         let audit = motu_audit::Log::open(setup.home.path(), (&config.audit).into());
         let shared = Arc::new(Shared {
@@ -81,7 +84,10 @@ impl Engine {
             sandboxes,
             audit: Arc::new(audit),
             keys,
+            events,
         });
+        // Before what this daemon finds and finishes.
+        engine.events.started().await;
         engine.sandboxes.adopt().await?;
         engine.workspaces.adopt().await?;
         engine.terminals.adopt().await?;
@@ -103,6 +109,11 @@ impl Engine {
         if let Err(error) = self.audit.flush().await {
             tracing::warn!(%error, "the audit log may miss the last reads");
         }
+    }
+
+    /// What happens on this host.
+    pub fn events(&self) -> &Events {
+        &self.events
     }
 
     /// How many sandboxes are not stopped.

@@ -39,6 +39,7 @@ mod driver;
 mod egress;
 mod engine;
 mod environment;
+pub mod events;
 mod found;
 mod guest;
 mod home;

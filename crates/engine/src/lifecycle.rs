@@ -22,6 +22,16 @@
 use motu_core::sandbox::State;
 use serde::{Deserialize, Serialize};
 
+/// Why a sandbox whose time to live ended was destroyed.
+pub const OUTLIVED: &str = "its time to live was over";
+/// Why a sandbox that was idle was destroyed.
+pub const UNUSED: &str = "nobody used it";
+
+/// Whether a sandbox was destroyed because its time was over.
+pub fn is_expiry(reason: &str) -> bool {
+    [OUTLIVED, UNUSED].contains(&reason)
+}
+
 /// Something that may happen to a sandbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Request {

@@ -16,6 +16,7 @@ use motu_core::audit::{
 use motu_core::build::{BuildContext, BuildRequest};
 use motu_core::call::{CallPlan, CallRequest, CallResult};
 use motu_core::collect::Collector;
+use motu_core::event::ReadEvents;
 use motu_core::exec::*;
 use motu_core::files::*;
 use motu_core::hint;
@@ -28,10 +29,7 @@ use motu_core::lists::{
 use motu_core::metrics::{MetricsFlushed, MetricsHistory, ReadMetrics};
 use motu_core::outcome::Outcome as _;
 use motu_core::policy::{CheckPolicy, ExplainPolicy, Explained, Policy, ReadDecisions, SetPolicy};
-use motu_core::report::ProgressSink;
-use motu_core::report::{
-    BackUp, Backup, Doctor, Environment, Examine, ImportAs, Metrics, Prune, Pruned, TagAs, Version,
-};
+use motu_core::report::*;
 use motu_core::runtime::Connection;
 use motu_core::sandbox::{CommitSandbox, CreateSandbox, Fork, Keepalive, ListSandboxes, Sandbox};
 use motu_core::secret::{SecretSummary, SetSecret};
@@ -126,6 +124,10 @@ impl Service for Engine {
 
     async fn export_audit(&self) -> Result<ByteStream> {
         Ok(crate::audit::exported(self.audit.export().await?))
+    }
+
+    async fn read_events(&self, ask: ReadEvents) -> Result<ByteStream> {
+        self.events.lines(ask).await
     }
 
     async fn list_environments(&self) -> Result<EnvironmentList> {

@@ -19,6 +19,7 @@
 mod authority;
 mod caller;
 mod desk;
+mod journal;
 mod meter;
 mod rate;
 mod reach;
@@ -26,12 +27,14 @@ mod record;
 
 pub use caller::{Caller, Face, Ticket, Who};
 pub use desk::Desk;
+pub use journal::Journal;
 pub use meter::Figures;
 pub use reach::Reach;
 pub use record::Witness;
 
 use futures_util::future::BoxFuture;
 use meter::Meter;
+use motu_core::audit::on_behalf;
 use motu_core::limits::{KEY_CALLS_PER_MINUTE, QUOTA_CALLS_PER_MINUTE};
 use motu_core::outcome::{Length, Outcome, Watch, Within};
 use motu_core::scope::Keyring;
@@ -148,7 +151,9 @@ impl Gate {
             Length::Session => Some(entry.begins()),
             Length::Whole | Length::Stream => None,
         };
-        let mut answer = match call.on(&*self.engine, extra).await {
+        // What changes by this call is told with its name.
+        let work = call.on(&*self.engine, extra);
+        let mut answer = match on_behalf(entry.id().cloned(), work).await {
             Ok(answer) => answer,
             Err(error) => return Err(refused(entry, error).await),
         };

@@ -22,6 +22,7 @@ const PROJECT: &[&str] = &[
     "list_audit",
     "get_audit",
     "audit_receipt",
+    "read_events",
     // Their own, and those of the host.
     "list_environments",
     "inspect_environment",

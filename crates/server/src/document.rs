@@ -18,12 +18,13 @@ use utoipa::ToSchema;
 
 const ABOUT: &str = "An isolated machine for every AI agent.\n\nLive streams are sequences of frames: one byte of kind (0 JSON, 1 stdin or stdout, 2 stderr), the length of the payload in four bytes, most significant first, and the payload, at most 1 MiB. JSON frames from the server hold an `Event`, those from the client a `Control`; the first frame of a stream is its request. The same frames travel over WebSockets, one per binary message.";
 
-const FAMILIES: [(&str, &str); 13] = [
+const FAMILIES: [(&str, &str); 14] = [
     ("service", "The daemon itself."),
     (
         "keys",
         "Keys of callers of other hosts; only for callers of the local socket.",
     ),
+    ("events", "What happened on this host, in its order."),
     ("environments", "What sandboxes start from."),
     ("sandboxes", "Isolated machines."),
     ("commands", "Commands and processes inside a sandbox."),
@@ -273,6 +274,7 @@ impl Document {
         let operation = self.operation(&whole, "openapi", success);
         self.add("/v1/openapi.json", "get", operation);
         self.refer::<Event>();
+        self.refer::<motu_core::event::Event>();
         self.refer::<Control>();
     }
 }

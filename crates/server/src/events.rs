@@ -1,5 +1,6 @@
 //! Lines as server-sent events: one event per line, whose id is the place in the stream where the
-//! next line begins. A client that comes back with the last id it has seen misses nothing.
+//! next line begins, or the number that the line says it has. A client that comes back with the
+//! last id it has seen misses nothing.
 
 use crate::wording::worded;
 use axum::body::Body;
@@ -43,12 +44,31 @@ pub fn last_id(headers: &HeaderMap) -> Result<Option<u64>> {
     }
 }
 
-/// Lines from a place of their stream on, as events.
-pub fn respond(lines: ByteStream, from: u64) -> Response {
+/// What the id of an event is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ids {
+    /// The byte of the stream where the next line begins; the first of them is at this one.
+    Bytes(u64),
+    /// The `sequence` of the line.
+    Sequence,
+}
+
+/// The number of a line.
+#[derive(serde::Deserialize)]
+struct Numbered {
+    sequence: u64,
+}
+
+/// Lines as events.
+pub fn respond(lines: ByteStream, ids: Ids) -> Response {
     let events = Events {
         lines,
         rest: Vec::new(),
-        at: from,
+        ids,
+        id: match ids {
+            Ids::Bytes(from) => Some(from),
+            Ids::Sequence => None,
+        },
         ready: VecDeque::new(),
         over: false,
     };
@@ -67,8 +87,9 @@ struct Events {
     lines: ByteStream,
     /// The beginning of a line.
     rest: Vec<u8>,
-    /// Where that is.
-    at: u64,
+    ids: Ids,
+    /// That of the last event.
+    id: Option<u64>,
     ready: VecDeque<Bytes>,
     over: bool,
 }
@@ -88,7 +109,7 @@ impl Events {
                 Ok(Some(Err(error))) => self.fail(error),
                 Ok(None) => {
                     self.over = true;
-                    let end = format!("id: {}\nevent: end\ndata: {{}}\n\n", self.at);
+                    let end = format!("{}event: end\ndata: {{}}\n\n", self.id_line());
                     self.ready.push_back(end.into());
                 }
             }
@@ -102,15 +123,31 @@ impl Events {
                 return self.fail(Error::internal("a line is too long"));
             }
             if self.rest.ends_with(b"\n") {
-                self.at += self.rest.len() as u64;
+                self.count();
                 let line = String::from_utf8_lossy(&self.rest);
                 // A line of JSON holds neither of the two, whatever the guest did.
                 let line = line.trim_end().replace('\r', " ");
-                let event = format!("id: {}\ndata: {line}\n\n", self.at);
+                let event = format!("{}data: {line}\n\n", self.id_line());
                 self.ready.push_back(event.into());
                 self.rest.clear();
             }
         }
+    }
+
+    /// The id of the line that is there now.
+    fn count(&mut self) {
+        self.id = match self.ids {
+            Ids::Bytes(from) => Some(self.id.unwrap_or(from) + self.rest.len() as u64),
+            // A line without a number is not one to go on after.
+            Ids::Sequence => match serde_json::from_slice::<Numbered>(&self.rest) {
+                Ok(line) => Some(line.sequence),
+                Err(_) => self.id,
+            },
+        };
+    }
+
+    fn id_line(&self) -> String {
+        self.id.map_or(String::new(), |id| format!("id: {id}\n"))
     }
 
     fn fail(&mut self, error: Error) {
@@ -128,7 +165,7 @@ mod tests {
     use http::HeaderValue;
 
     async fn told(pieces: Vec<Result<Bytes>>, from: u64) -> String {
-        let response = respond(stream::iter(pieces).boxed(), from);
+        let response = respond(stream::iter(pieces).boxed(), Ids::Bytes(from));
         assert_eq!(response.headers()[header::CONTENT_TYPE], TYPE);
         let body = axum::body::to_bytes(response.into_body(), usize::MAX).await;
         String::from_utf8(body.expect("a body").to_vec()).expect("text")
@@ -144,6 +181,19 @@ mod tests {
             let pieces = pieces.map(|piece| Ok(Bytes::copy_from_slice(piece.as_bytes())));
             assert_eq!(told(pieces.into(), 100).await, expected, "cut at {cut}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_line_that_has_a_number_is_known_by_it() {
+        let lines = "{\"sequence\":7,\"kind\":\"a\"}\n{\"kind\":\"b\"}\n";
+        let lines = stream::iter([Ok(Bytes::from_static(lines.as_bytes()))]);
+        let response = respond(lines.boxed(), Ids::Sequence);
+        let body = axum::body::to_bytes(response.into_body(), usize::MAX).await;
+        let text = String::from_utf8(body.expect("a body").to_vec()).expect("text");
+        let expected = "id: 7\ndata: {\"sequence\":7,\"kind\":\"a\"}\n\n\
+                        id: 7\ndata: {\"kind\":\"b\"}\n\n\
+                        id: 7\nevent: end\ndata: {}\n\n";
+        assert_eq!(text, expected);
     }
 
     #[tokio::test]

@@ -12,6 +12,7 @@ pub mod create;
 pub mod demo;
 pub mod doctor;
 pub mod env;
+pub mod events;
 pub mod exec;
 pub mod fork;
 mod given;

@@ -19,12 +19,14 @@ mod sys;
 
 use crate::home::Place;
 use crate::{daemon, ending};
+use futures_util::FutureExt;
 use lock::{Claim, Lock};
 use motu_core::{Error, Result};
 use motu_engine::Engine;
-use motu_gate::Gate;
+use motu_gate::{Gate, Journal};
 use motu_server::listen::{Behind, Listener};
 use motu_server::{Activity, Repeats, Server};
+use motu_webhook::Webhook;
 use ready::Ready;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -102,7 +104,7 @@ async fn serve(
 ) -> Result<()> {
     let engine = daemon::open(place.path()).await?;
     let activity = Activity::default();
-    let gate = Gate::watched_by(engine.clone(), engine.audit())
+    let gate = Gate::watched_by(engine.clone(), Arc::new(journal(&engine)))
         .limited_to(engine.config().quota.calls_per_minute)
         .knowing(engine.keys());
     let config = engine.config().grpc.clone();
@@ -132,6 +134,9 @@ async fn serve(
         };
         tokio::spawn(keyed.serve(behind, leaving.subscribe()));
     }
+    if let Some(webhook) = Webhook::new(&engine.config().webhook)? {
+        tokio::spawn(webhook.run(engine.events().clone()));
+    }
     ending::bound(WAY_OUT);
     let mut told = Told::new()?;
     tokio::spawn(stay_lean(activity.clone()));
@@ -155,12 +160,24 @@ async fn serve(
     // for a socket that nobody serves.
     let _ = std::fs::remove_file(place.socket());
     leaving.send_replace(true);
+    // Those who follow events hear of the end, and hold it up no longer.
+    engine.events().leave().await;
     server.finish().await;
     if tokio::time::timeout(CLOSING, engine.close()).await.is_err() {
         tracing::warn!("closing timed out; the next daemon removes the pooled machines");
     }
     tracing::info!("leaving");
     Ok(())
+}
+
+/// The audit log, and beside it the events of calls.
+fn journal(engine: &Arc<Engine>) -> Journal {
+    let events = engine.events().clone();
+    let tell = move |event| {
+        let events = events.clone();
+        async move { events.tell(event).await }.boxed()
+    };
+    Journal::new(engine.audit(), Box::new(tell))
 }
 
 /// The address for callers with keys, if there is one.

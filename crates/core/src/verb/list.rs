@@ -37,7 +37,7 @@ use crate::workspace::{
     ServiceStatus, Since, Snapshot, StartService as NewService, SyncPush, SyncReport, Undo, Undone,
     UpdateWorkspace as Update, Workspace, WorkspaceExec, WorkspaceId, WriteText,
 };
-use crate::{SandboxId, build, policy, report, sandbox, secret};
+use crate::{SandboxId, build, event, policy, report, sandbox, secret};
 
 verbs! {
     /// Every capability of motu. Faces translate a request, call one verb and translate the
@@ -129,6 +129,15 @@ verbs! {
     /// The whole audit log as it is stored, one record per line
     bytes export_audit = ExportAudit() -> ByteStream,
         GET "/v1/audit/export" 200, Reads, "audit", "application/x-ndjson";
+
+    /// What happened on this host, one event per line
+    ///
+    /// Oldest first, those of the caller's project only. With `Accept: text/event-stream` each is
+    /// a server-sent event whose `id` is its number, those to come included; `Last-Event-ID` goes
+    /// on where a client has stopped listening, and an event `events.gone` says where something
+    /// is not kept any more.
+    bytes read_events = ReadEvents(; event::ReadEvents) -> ByteStream,
+        GET "/v1/events" 200, Reads, "events", "application/x-ndjson";
 
     /// Every environment, installed or known by name
     value list_environments = ListEnvironments() -> EnvironmentList,

@@ -1,6 +1,6 @@
 //! The outside of a driver: what everyone else sees and asks.
 
-use super::{Command, Launch};
+use super::{Asked, Command, Launch};
 use crate::beyond::Beyond;
 use crate::clock::{self, Deadline};
 use crate::guest::Guest;
@@ -27,7 +27,7 @@ pub type Prepare = Box<dyn FnOnce(Arc<Guest>) -> BoxFuture<'static, Result<()>> 
 #[derive(Debug)]
 pub struct Handle {
     pub(super) status: watch::Receiver<Sandbox>,
-    pub(super) inbox: mpsc::Sender<Command>,
+    pub(super) inbox: mpsc::Sender<Asked>,
     pub(super) inside: Arc<Inside>,
 }
 
@@ -317,7 +317,7 @@ impl Handle {
     pub fn destroy_soon(self: &Arc<Self>) -> oneshot::Receiver<Result<Sandbox>> {
         let (answer, answered) = oneshot::channel();
         if let Err(mpsc::error::TrySendError::Full(command)) =
-            self.inbox.try_send(Command::Destroy(answer))
+            self.inbox.try_send(Asked::now(Command::Destroy(answer)))
         {
             let inbox = self.inbox.clone();
             tokio::spawn(async move { inbox.send(command).await });
@@ -334,7 +334,8 @@ impl Handle {
             let status = self.status.borrow();
             refused(&status, Refusal::Destroyed)
         };
-        self.inbox.send(command(answer)).await.map_err(|_| gone())?;
+        let asked = Asked::now(command(answer));
+        self.inbox.send(asked).await.map_err(|_| gone())?;
         answered.await.map_err(|_| gone())?
     }
 }

@@ -4,6 +4,7 @@ use super::handle::Prepare;
 use super::{Driver, Keep, Launch};
 use crate::guest::Guest;
 use crate::outside::Outside;
+use motu_core::audit::{self, AuditId};
 use motu_core::runtime::{Machine, MachineSpec};
 use motu_core::sandbox::{Sandbox, State};
 use motu_core::{Error, ErrorKind, Result};
@@ -33,9 +34,14 @@ pub enum Origin {
 
 impl Driver {
     /// Makes the machine, answers the caller, and looks after it until its end.
-    pub async fn create(mut self, origin: Origin, answer: oneshot::Sender<Result<Sandbox>>) {
+    pub async fn create(
+        mut self,
+        origin: Origin,
+        answer: oneshot::Sender<Result<Sandbox>>,
+        call: Option<AuditId>,
+    ) {
         let id = self.row.sandbox.sandbox_id.clone();
-        match self.make(origin).await {
+        match audit::on_behalf(call, self.make(origin)).await {
             Ok(()) => {
                 if answer.send(Ok(self.row.sandbox.clone())).is_ok() {
                     self.drive().await;

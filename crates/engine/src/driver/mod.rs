@@ -40,6 +40,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use handle::Inside;
 use jiff::Timestamp;
+use motu_core::audit::{self, AuditId};
 use motu_core::runtime::{Ended, Kept, Machine, MachineSpec};
 use motu_core::sandbox::{Keepalive, OnIdle, Sandbox, State};
 use motu_core::{Result, Runtime, SandboxId};
@@ -78,6 +79,21 @@ enum Command {
     Fork(Vec<MachineSpec>, Answer<Vec<Machine>>),
     CopyDisks(PathBuf, Answer<()>),
     Destroy(Answer<Sandbox>),
+}
+
+/// A request, and the call that it is made for.
+struct Asked {
+    command: Command,
+    call: Option<AuditId>,
+}
+
+impl Asked {
+    fn now(command: Command) -> Asked {
+        Asked {
+            command,
+            call: audit::current(),
+        }
+    }
 }
 
 /// What a deadline requires.
@@ -157,7 +173,7 @@ pub struct Driver {
     keep: Keep,
     row: SandboxRow,
     status: watch::Sender<Sandbox>,
-    inbox: mpsc::Receiver<Command>,
+    inbox: mpsc::Receiver<Asked>,
     inside: Arc<Inside>,
     handle: Weak<Handle>,
     /// Set when the machine has changed, so that the new one is watched.
@@ -248,9 +264,9 @@ impl Driver {
         loop {
             let wake = self.next_deadline();
             tokio::select! {
-                command = self.inbox.recv() => {
-                    let Some(command) = command else { return };
-                    if self.take(command).await {
+                asked = self.inbox.recv() => {
+                    let Some(Asked { command, call }) = asked else { return };
+                    if audit::on_behalf(call, self.take(command)).await {
                         break;
                     }
                     if std::mem::take(&mut self.watch_again) {
@@ -348,9 +364,9 @@ impl Driver {
         let idle = self.idle_deadline();
         let idle = idle.is_some_and(|deadline| clock::boot_ms() >= deadline);
         match self.row.sandbox.on_idle {
-            _ if self.inside.expired() => Due::End("its time to live was over"),
+            _ if self.inside.expired() => Due::End(lifecycle::OUTLIVED),
             _ if !idle => Due::Nothing,
-            OnIdle::Destroy => Due::End("nobody used it"),
+            OnIdle::Destroy => Due::End(lifecycle::UNUSED),
             OnIdle::Pause => Due::Nap,
         }
     }

@@ -29,8 +29,11 @@ impl Environments {
         })
         .await?;
         let name = ask.name.as_deref();
-        let made = self.store().import(arrived, name, Progress::none());
-        made.await.map(environment).map_err(environment_error)
+        let import = async {
+            let made = self.store().import(arrived, name, Progress::none()).await;
+            made.map(environment).map_err(environment_error)
+        };
+        self.telling(name, import).await
     }
 }
 

@@ -4,9 +4,11 @@ use super::Environments;
 use super::archives::environment;
 use crate::admission::environment_error;
 use crate::sandbox::progress_event;
-use motu_core::Result;
+use motu_core::event::{EventFacts, EventKind, Happened};
 use motu_core::lists::EnvironmentList;
+use motu_core::project::of_environment;
 use motu_core::report::{Environment, ProgressSink, Prune, Pruned, TagAs};
+use motu_core::{Project, Result};
 
 impl Environments {
     pub(crate) async fn list(&self) -> Result<EnvironmentList> {
@@ -24,13 +26,19 @@ impl Environments {
         let report = motu_environments::Progress::new(move |event| {
             let _ = progress.try_send(progress_event(event));
         });
-        let pulled = self.store().pull(name, report).await;
-        pulled.map(environment).map_err(environment_error)
+        let pull = async {
+            let pulled = self.store().pull(name, report).await;
+            pulled.map(environment).map_err(environment_error)
+        };
+        self.telling(Some(name), pull).await
     }
 
     pub(crate) async fn tag(&self, name: &str, ask: TagAs) -> Result<Environment> {
-        let tagged = self.store().tag(name, &ask.name).await;
-        tagged.map(environment).map_err(environment_error)
+        let tag = async {
+            let tagged = self.store().tag(name, &ask.name).await;
+            tagged.map(environment).map_err(environment_error)
+        };
+        self.telling(Some(&ask.name), tag).await
     }
 
     pub(crate) async fn remove(&self, name: &str) -> Result<Pruned> {
@@ -40,7 +48,9 @@ impl Environments {
         let removed = self.store().remove(name, &in_use).await;
         drop(nobody_takes_one);
         self.sandboxes.tell_of_removal().await;
-        removed.map(pruned).map_err(environment_error)
+        let removed = removed.map(pruned).map_err(environment_error)?;
+        self.tell_removed(&removed).await;
+        Ok(removed)
     }
 
     pub(crate) async fn prune(&self, ask: Prune) -> Result<Pruned> {
@@ -57,11 +67,51 @@ impl Environments {
             drop(nobody_takes_one);
             self.sandboxes.tell_of_removal().await;
         }
+        self.tell_removed(&pruned).await;
         Ok(Pruned {
             in_use: in_use.into_iter().collect(),
             ..pruned
         })
     }
+
+    /// Does something that installs an environment, and tells of it if the name means another one
+    /// afterwards.
+    pub(crate) async fn telling(
+        &self,
+        name: Option<&str>,
+        work: impl Future<Output = Result<Environment>>,
+    ) -> Result<Environment> {
+        let before = match name {
+            Some(name) => self.inspect(name).await.ok(),
+            None => None,
+        };
+        let made = work.await?;
+        let before = before.filter(|before| before.installed);
+        if before.is_none_or(|before| before.digest != made.digest) {
+            let facts = EventFacts {
+                digest: made.digest.clone(),
+                ..EventFacts::default()
+            };
+            let event = Happened::now(EventKind::EnvironmentInstalled, &owner(&made.name));
+            let event = event.about(&made.name).facts(facts);
+            self.sandboxes.shared.store.tell(event).await;
+        }
+        Ok(made)
+    }
+
+    async fn tell_removed(&self, removed: &Pruned) {
+        let names = removed.removed.iter();
+        for name in names.filter(|name| !name.starts_with("sha256:")) {
+            let event = Happened::now(EventKind::EnvironmentRemoved, &owner(name)).about(name);
+            self.sandboxes.shared.store.tell(event).await;
+        }
+    }
+}
+
+/// Whose an environment is: a project's, or nobody's.
+fn owner(name: &str) -> String {
+    let project = of_environment(name).and_then(|name| Project::parse(name).ok());
+    project.map_or(String::new(), |project| project.owner())
 }
 
 fn pruned(pruned: motu_environments::Pruned) -> Pruned {

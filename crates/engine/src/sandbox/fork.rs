@@ -7,6 +7,7 @@ use super::Sandboxes;
 use crate::admission::Admitted;
 use crate::driver::{Keep, Launch, Origin, expiry};
 use jiff::Timestamp;
+use motu_core::event::{EventFacts, EventKind, Happened};
 use motu_core::runtime::{Kept, Machine, MachineSpec};
 use motu_core::sandbox::{Sandbox, State};
 use motu_core::{Error, Result, Runtime, SandboxId, limits};
@@ -61,10 +62,24 @@ impl Sandboxes {
         }
         let specs = waiting.iter().map(|copy| copy.spec.clone()).collect();
         match source.fork(specs).await {
-            Ok(machines) if machines.len() == waiting.len() => finish(waiting, machines).await,
+            Ok(machines) if machines.len() == waiting.len() => {
+                let copies = finish(waiting, machines).await?;
+                self.tell_of_fork(&sandbox, &copies).await;
+                Ok(copies)
+            }
             Ok(_) => Err(give_up(waiting, Error::internal("a copy is missing")).await),
             Err(error) => Err(give_up(waiting, error).await),
         }
+    }
+
+    async fn tell_of_fork(&self, source: &Sandbox, copies: &[Sandbox]) {
+        let ids = copies.iter().map(|copy| copy.sandbox_id.to_string());
+        let event = Happened::now(EventKind::SandboxForked, &source.owner);
+        let event = event.about(&source.sandbox_id).facts(EventFacts {
+            copies: ids.collect(),
+            ..EventFacts::default()
+        });
+        self.shared.store.tell(event).await;
     }
 
     fn await_copy(

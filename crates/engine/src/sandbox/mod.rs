@@ -40,7 +40,7 @@ use motu_core::hint;
 use motu_core::hint::verb;
 use motu_core::runtime::Kept;
 use motu_core::sandbox::{CreateSandbox, Sandbox, State};
-use motu_core::{Error, Result, Runtime, SandboxId};
+use motu_core::{Error, Result, Runtime, SandboxId, audit};
 use motu_environments::Environments;
 use motu_redaction::{Patterns, Redactor};
 use pool::Pool;
@@ -219,7 +219,8 @@ impl Sandboxes {
         self.table
             .enter(&id, handle.clone(), claim, Some(self.bounds()))?;
         let (answer, answered) = oneshot::channel();
-        tokio::spawn(driver.create(origin, answer));
+        // Only making it is done for the call; the driver goes on.
+        tokio::spawn(driver.create(origin, answer, audit::current()));
         Ok((handle, answered))
     }
 

@@ -1,7 +1,8 @@
 //! Rows of keys. They outlive the host's restarts.
 
-use super::Store;
 use super::json::{from_json, to_json};
+use super::{Store, Work};
+use motu_core::event::{EventKind, Happened};
 use motu_core::key::{Key, KeyId};
 use motu_core::{Error, Result};
 use rusqlite::params;
@@ -13,7 +14,10 @@ impl Store {
     /// Writes a new key down.
     pub async fn insert_key(&self, key: &Key, hash: KeyHash) -> Result<()> {
         let (id, json) = (key.key_id.to_string(), to_json(key)?);
+        let owner = key.project.owner();
         self.with_durable("key", move |transaction| {
+            let event = Happened::now(EventKind::KeyCreated, &owner).about(&id);
+            super::events::add(transaction, &event)?;
             transaction.execute(
                 "INSERT INTO keys VALUES (?1, ?2, ?3)",
                 params![id, hash.as_slice(), json],
@@ -27,10 +31,19 @@ impl Store {
     pub async fn update_keys(&self, keys: Vec<Key>) -> Result<()> {
         let rows = keys
             .iter()
-            .map(|key| Ok((key.key_id.to_string(), to_json(key)?)))
+            .map(|key| {
+                let revoked = key.revoked_at.map(|_| key.project.owner());
+                Ok((key.key_id.to_string(), to_json(key)?, revoked))
+            })
             .collect::<Result<Vec<_>>>()?;
         self.with_durable("keys", move |transaction| {
-            for (id, json) in rows {
+            for (id, json, revoked) in rows {
+                if let Some(owner) = revoked
+                    && !is_revoked(transaction, &id)?
+                {
+                    let event = Happened::now(EventKind::KeyRevoked, &owner).about(&id);
+                    super::events::add(transaction, &event)?;
+                }
                 transaction.execute(
                     "UPDATE keys SET key = ?2 WHERE key_id = ?1",
                     params![id, json],
@@ -73,4 +86,13 @@ impl Store {
         };
         Ok(rows.into_iter().filter_map(readable).collect())
     }
+}
+
+/// Whether the key's row says that it is revoked.
+fn is_revoked(transaction: &Work<'_>, id: &str) -> rusqlite::Result<bool> {
+    let mut query = transaction.prepare_cached("SELECT key FROM keys WHERE key_id = ?1")?;
+    let mut rows = query.query(params![id])?;
+    let json: Option<String> = rows.next()?.map(|row| row.get(0)).transpose()?;
+    let key = json.and_then(|json| from_json::<Key>(&json).ok());
+    Ok(key.is_some_and(|key| key.revoked_at.is_some()))
 }

@@ -7,6 +7,7 @@
 //! steps; `user_version` is the number of steps a database has taken.
 
 mod baselines;
+mod events;
 mod json;
 mod keys;
 mod rows;
@@ -17,14 +18,17 @@ mod workspaces;
 use crate::found;
 use motu_core::hint;
 use motu_core::hint::{host, verb};
-use motu_core::{Error, ErrorKind, Result};
+use motu_core::{Error, ErrorKind, Result, audit, limits};
 use rusqlite::{Connection, OptionalExtension};
+use std::cell::Cell;
 use std::path::Path;
-use std::sync::mpsc;
-use tokio::sync::oneshot;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+use tokio::sync::{oneshot, watch};
 
 pub use crate::paths::Base;
 pub use baselines::BaselineRef;
+pub use events::Page;
 pub use keys::KeyHash;
 pub use rows::{SandboxRow, Stored};
 pub use terminals::{TerminalEnd, TerminalRow, TerminalShell};
@@ -39,6 +43,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("0005_revisions.sql"),
     include_str!("0006_templates.sql"),
     include_str!("0007_keys.sql"),
+    include_str!("0008_events.sql"),
 ];
 
 /// How long to wait while another process locks the database.
@@ -75,6 +80,36 @@ type Job = Box<dyn FnOnce(&mut Connection) + Send>;
 pub struct Store {
     jobs: mpsc::Sender<Job>,
     base: Base,
+    /// The number of the last event.
+    news: Arc<watch::Sender<u64>>,
+    /// How many events are kept.
+    kept: Arc<AtomicU64>,
+}
+
+/// A transaction, and the events that are written in it.
+pub(crate) struct Work<'a> {
+    transaction: rusqlite::Transaction<'a>,
+    told: Cell<u64>,
+    kept: u64,
+}
+
+impl Work<'_> {
+    /// Notes an event, which readers hear of when the transaction is through.
+    fn told(&self, sequence: u64) {
+        self.told.set(sequence);
+    }
+
+    fn kept(&self) -> u64 {
+        self.kept
+    }
+}
+
+impl<'a> std::ops::Deref for Work<'a> {
+    type Target = rusqlite::Transaction<'a>;
+
+    fn deref(&self) -> &rusqlite::Transaction<'a> {
+        &self.transaction
+    }
 }
 
 impl Store {
@@ -93,7 +128,12 @@ impl Store {
                 }
             })
             .map_err(|error| Error::io("cannot start the store", &error))?;
-        Ok(Store { jobs, base })
+        Ok(Store {
+            jobs,
+            base,
+            news: Arc::new(watch::Sender::new(0)),
+            kept: Arc::new(AtomicU64::new(limits::EVENTS_KEPT.default)),
+        })
     }
 
     /// Checks a database without changing it.
@@ -194,11 +234,20 @@ impl Store {
         .await
     }
 
+    /// Like [`Store::set_meta`], but what is set last may be lost in a power cut.
+    pub async fn note_meta(&self, key: &'static str, value: String) -> Result<()> {
+        self.with("meta", move |transaction| {
+            transaction.execute("INSERT OR REPLACE INTO meta VALUES (?1, ?2)", [key, &value])?;
+            Ok(())
+        })
+        .await
+    }
+
     /// Runs one transaction.
     async fn with<T, F>(&self, what: &'static str, work: F) -> Result<T>
     where
         T: Send + 'static,
-        F: FnOnce(&rusqlite::Transaction<'_>) -> rusqlite::Result<T> + Send + 'static,
+        F: FnOnce(&Work<'_>) -> rusqlite::Result<T> + Send + 'static,
     {
         self.transact(what, Durability::Process, work).await
     }
@@ -207,7 +256,7 @@ impl Store {
     async fn with_durable<T, F>(&self, what: &'static str, work: F) -> Result<T>
     where
         T: Send + 'static,
-        F: FnOnce(&rusqlite::Transaction<'_>) -> rusqlite::Result<T> + Send + 'static,
+        F: FnOnce(&Work<'_>) -> rusqlite::Result<T> + Send + 'static,
     {
         self.transact(what, Durability::Host, work).await
     }
@@ -215,19 +264,31 @@ impl Store {
     async fn transact<T, F>(&self, what: &'static str, durability: Durability, work: F) -> Result<T>
     where
         T: Send + 'static,
-        F: FnOnce(&rusqlite::Transaction<'_>) -> rusqlite::Result<T> + Send + 'static,
+        F: FnOnce(&Work<'_>) -> rusqlite::Result<T> + Send + 'static,
     {
         let (answer, answered) = oneshot::channel();
+        let (news, kept) = (self.news.clone(), self.kept.load(Ordering::Relaxed));
+        // The work is done on another thread, on behalf of the same call.
+        let call = audit::current();
         let job: Job = Box::new(move |connection| {
             let result = durability.set(connection).and_then(|()| {
                 connection
                     .transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)
                     .and_then(|transaction| {
-                        let value = work(&transaction)?;
-                        transaction.commit()?;
-                        Ok(value)
+                        let transaction = Work {
+                            transaction,
+                            told: Cell::new(0),
+                            kept,
+                        };
+                        let value = audit::on_behalf_of(call, || work(&transaction))?;
+                        transaction.transaction.commit()?;
+                        Ok((value, transaction.told.get()))
                     })
             });
+            if let Ok((_, told @ 1..)) = result {
+                news.send_replace(told);
+            }
+            let result = result.map(|(value, _)| value);
             let _ = answer.send(result.map_err(|error| failed(what, &error)));
         });
         self.jobs

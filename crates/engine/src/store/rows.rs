@@ -8,7 +8,7 @@ use crate::paths::{Base, LAUNCH, MACHINE};
 use motu_core::runtime::Machine;
 use motu_core::sandbox::{Sandbox, State};
 use motu_core::{Error, Result, SandboxId};
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, OptionalExtension, params};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -129,7 +129,15 @@ impl Store {
         let (sandbox, machine, launch, _) = self.encode(row)?;
         let key = row.sandbox.sandbox_id.to_string();
         let (state, revision) = (row.sandbox.state, row.revision as i64);
+        let now = row.sandbox.clone();
         self.transact("update", durability(row), move |transaction| {
+            let was: Option<String> = transaction
+                .prepare_cached("SELECT state FROM sandboxes WHERE sandbox_id = ?1")?
+                .query_row(params![key], |row| row.get(0))
+                .optional()?;
+            if let Some(was) = was {
+                super::events::changed(transaction, &was, &now)?;
+            }
             transaction.execute(
                 "UPDATE sandboxes SET state = ?2, sandbox = ?3, machine = ?4, launch = ?5, updated_unix = unixepoch(), revision = ?6 WHERE sandbox_id = ?1",
                 params![key, state.as_str(), sandbox, machine, launch, revision],

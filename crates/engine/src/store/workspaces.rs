@@ -3,7 +3,9 @@
 use super::Store;
 use super::json::{readable, to_json};
 use jiff::Timestamp;
+use motu_core::event::EventKind;
 use motu_core::exec::ExecMode;
+use motu_core::sandbox::State;
 use motu_core::workspace::{
     CommandRecord, NetworkPolicy, SecretEnv, SecretInfo, ServiceStatus, WorkspaceId, WorkspaceSeed,
 };
@@ -145,7 +147,7 @@ impl Store {
                 let statement = format!("DELETE FROM {table} WHERE workspace_id = ?1");
                 transaction.execute(&statement, params![key])?;
             }
-            Ok(())
+            super::events::of_workspace(transaction, EventKind::WorkspaceReset, &key, None)
         })
         .await
     }
@@ -281,6 +283,9 @@ impl Store {
     pub async fn forget_workspace(&self, id: &SandboxId) -> Result<()> {
         let key = id.to_string();
         self.with_durable("forget", move |transaction| {
+            // One whose creation is undone never was.
+            let state = Some(State::Destroying);
+            super::events::of_workspace(transaction, EventKind::WorkspaceDeleted, &key, state)?;
             for table in TABLES {
                 let statement = format!("DELETE FROM {table} WHERE workspace_id = ?1");
                 transaction.execute(&statement, params![key])?;

@@ -19,6 +19,7 @@ use crate::store::{SealedSecret, WorkspaceRow};
 use futures_util::FutureExt;
 use jiff::Timestamp;
 use motu_core::call::SecretRef;
+use motu_core::event::EventKind;
 use motu_core::runtime::Kept;
 use motu_core::sandbox::{CreateSandbox, State};
 use motu_core::workspace::*;
@@ -342,6 +343,10 @@ impl Workspaces {
             true => self.fork_live(&room, rows).await?,
             false => self.fork_files(&room, &handle, rows).await?,
         };
+        self.tell(EventKind::WorkspaceForked, &sandbox, |facts| {
+            facts.copies = rows.iter().map(WorkspaceId::to_string).collect();
+        })
+        .await;
         let mut copies = Vec::new();
         for id in rows {
             let (room, handle) = self.room(&id).await?;

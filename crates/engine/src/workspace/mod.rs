@@ -42,8 +42,10 @@ use crate::sandbox::Sandboxes;
 use crate::template::Templates;
 use async_trait::async_trait;
 use motu_core::Result;
+use motu_core::event::{EventFacts, EventKind, Happened};
 use motu_core::exec::{ExecResult, ExecSession};
 use motu_core::lists::{ServiceList, SnapshotList, WorkspaceCopies, WorkspaceList};
+use motu_core::sandbox::Sandbox;
 use motu_core::workspace::*;
 use room::Rooms;
 use std::sync::Arc;
@@ -63,6 +65,14 @@ impl Workspaces {
             templates,
             rooms: Rooms::default(),
         }
+    }
+
+    /// Tells of something that was done with a workspace and is not in the store.
+    async fn tell(&self, kind: EventKind, sandbox: &Sandbox, fill: impl FnOnce(&mut EventFacts)) {
+        let mut facts = EventFacts::default();
+        fill(&mut facts);
+        let event = Happened::now(kind, &sandbox.owner).about(&sandbox.sandbox_id);
+        self.sandboxes.shared.store.tell(event.facts(facts)).await;
     }
 }
 

@@ -9,6 +9,7 @@ use crate::guest::Guest;
 use crate::pipe;
 use bytes::Bytes;
 use jiff::Timestamp;
+use motu_core::event::EventKind;
 use motu_core::hint;
 use motu_core::hint::verb;
 use motu_core::lists::SnapshotList;
@@ -108,6 +109,10 @@ impl Workspaces {
             blocking(move || Ok(store.delete(&name)?)).await?;
             return Err(error);
         }
+        self.tell(EventKind::SnapshotCreated, &handle.sandbox(), |facts| {
+            facts.name = Some(name.to_string());
+        })
+        .await;
         let (id, had) = (id.clone(), room.row().seed.entry_count);
         blocking(move || Ok(described(&id, had, &store, summary))).await
     }
@@ -180,6 +185,10 @@ impl Workspaces {
             Ok(found)
         })
         .await?;
+        self.tell(EventKind::SnapshotDeleted, &handle.sandbox(), |facts| {
+            facts.name = Some(gone.snapshot_name.clone());
+        })
+        .await;
         handle.touch();
         Ok(gone)
     }

@@ -4,7 +4,7 @@
 use super::answers::{content_type, reply};
 use super::{Answer, bytes, from_address, open, value, with_ask};
 use crate::app::App;
-use crate::events;
+use crate::events::{self as sse, Ids};
 use crate::extract::{self, Introduced, Params};
 use crate::stream::wants_frames;
 use axum::body::Body;
@@ -18,8 +18,8 @@ use motu_core::Signal;
 use motu_core::collect::Collector;
 use motu_core::exec::{ExecSession, RunRequest, SignalProcess};
 use motu_core::verb::{
-    Exec, ExecBackground, ExecStream, ExecWorkspace, ExecWorkspaceStream, Info, ReadDecisions, Run,
-    SignalOne, Value, Verb,
+    Exec, ExecBackground, ExecStream, ExecWorkspace, ExecWorkspaceStream, Info, ReadDecisions,
+    ReadEvents, Run, SignalOne, Value, Verb,
 };
 use serde::Deserialize;
 
@@ -35,6 +35,7 @@ pub fn routes() -> Router<App> {
             post(either::<ExecWorkspace, ExecWorkspaceStream>),
         )
         .route(ReadDecisions::INFO.path, get(decisions))
+        .route(ReadEvents::INFO.path, get(events))
         .route(KILL_PATH, delete(kill))
 }
 
@@ -47,6 +48,7 @@ pub fn serves(info: &Info) -> bool {
         &ExecWorkspace::INFO,
         &ExecWorkspaceStream::INFO,
         &ReadDecisions::INFO,
+        &ReadEvents::INFO,
     ];
     here.iter().any(|verb| verb.name == info.name)
 }
@@ -110,7 +112,7 @@ async fn decisions(
     request: Request,
 ) -> Answer<Response> {
     let mut call: ReadDecisions = from_address(&parts, request.uri().query())?;
-    if !events::wants_events(request.headers()) {
+    if !sse::wants_events(request.headers()) {
         if !call.ask.follow {
             return bytes::<ReadDecisions>(State(app), Introduced(caller), parts, request).await;
         }
@@ -121,12 +123,35 @@ async fn decisions(
     }
     // Who listens for events wants those to come.
     call.ask.follow = true;
-    if let Some(last) = events::last_id(request.headers())? {
+    if let Some(last) = sse::last_id(request.headers())? {
         call.ask.from = last;
     }
     let from = call.ask.from;
     let lines = app.gate.call(&caller, call, ()).await?;
-    Ok(events::respond(lines, from))
+    Ok(sse::respond(lines, Ids::Bytes(from)))
+}
+
+/// What happened, as lines, or as events that go on where a client has stopped listening.
+async fn events(
+    State(app): State<App>,
+    Introduced(caller): Introduced,
+    parts: RawPathParams,
+    request: Request,
+) -> Answer<Response> {
+    let mut call: ReadEvents = from_address(&parts, request.uri().query())?;
+    let as_events = sse::wants_events(request.headers());
+    if as_events {
+        // Who listens for events wants those to come.
+        call.ask.follow = true;
+        // What a client has seen since it was told to begin somewhere comes first.
+        call.ask.after = sse::last_id(request.headers())?.or(call.ask.after);
+    }
+    let lines = app.gate.call(&caller, call, ()).await?;
+    let kind = content_type(ReadEvents::INFO.content);
+    match as_events {
+        true => Ok(sse::respond(lines, Ids::Sequence)),
+        false => Ok(([kind], Body::from_stream(lines)).into_response()),
+    }
 }
 
 /// How a process is ended.

@@ -23,7 +23,7 @@ use motu_core::metrics::*;
 use motu_core::policy::*;
 use motu_core::report::*;
 use motu_core::runtime::Connection;
-use motu_core::sandbox::{CommitSandbox, CreateSandbox, Sandbox};
+use motu_core::sandbox::*;
 use motu_core::secret::{SecretSummary, SetSecret};
 use motu_core::template::{RebuildTemplate, Template, TemplateDefinition};
 use motu_core::{Error, Program, Result, SandboxId, Service};
@@ -201,6 +201,9 @@ impl Service for Stub {
     async fn audit_key(&self) -> Result<AuditKey> {
         Err(Error::unavailable("no key"))
     }
+    async fn read_events(&self, _: motu_core::event::ReadEvents) -> Result<ByteStream> {
+        Ok(stream::empty().boxed())
+    }
     async fn follow_audit(&self, _: FollowAudit) -> Result<ByteStream> {
         Ok(stream::iter([Ok(Bytes::new())]).boxed())
     }
@@ -336,7 +339,7 @@ impl Service for Stub {
             &request.sandbox_id.unwrap_or_else(SandboxId::generate),
         ))
     }
-    async fn list_sandboxes(&self, _: motu_core::sandbox::ListSandboxes) -> Result<SandboxList> {
+    async fn list_sandboxes(&self, _: ListSandboxes) -> Result<SandboxList> {
         Ok(SandboxList::new(vec![sandbox(&SandboxId::parse("sb-a")?)]))
     }
     async fn get_sandbox(&self, id: &SandboxId) -> Result<Sandbox> {

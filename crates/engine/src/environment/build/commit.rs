@@ -28,7 +28,8 @@ impl Environments {
         }
         let ran = matches!(handle.state(), State::Running | State::Paused);
         let sandbox = handle.stop().await?;
-        let made = self.made_of(handle, &sandbox, &ask.name).await;
+        let made = self.made_of(handle, &sandbox, &ask.name);
+        let made = self.telling(Some(&ask.name), made).await;
         let then = match (&made, ask.then) {
             // Destroy only after success: otherwise the sandbox holds the only copy of its
             // contents.

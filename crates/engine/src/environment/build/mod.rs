@@ -147,6 +147,12 @@ impl Environments {
         ask: BuildRequest,
         progress: ProgressSink,
     ) -> Result<Environment> {
+        let name = ask.name.clone();
+        let built = self.build_untold(ask, progress);
+        self.telling(name.as_deref(), built).await
+    }
+
+    async fn build_untold(&self, ask: BuildRequest, progress: ProgressSink) -> Result<Environment> {
         let began = Instant::now();
         let cache = self
             .sandboxes

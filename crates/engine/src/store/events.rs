@@ -1,0 +1,279 @@
+//! The journal of events.
+//!
+//! An event is written in the transaction of the change that it tells of, so it is there exactly
+//! when the change is, after any crash, and lasts as long as the change does. The row of a sandbox
+//! says what its state was: an event is written where the state differs, and a daemon that finishes
+//! what another began tells of it once.
+//!
+//! Numbers begin at the time of day in milliseconds, and jump there at each start of a daemon if
+//! they are behind: a store that was made anew or brought back from a backup gives no number that
+//! a reader may have seen already.
+
+use super::{Store, Work};
+use crate::lifecycle::is_expiry;
+use motu_core::Result;
+use motu_core::event::{Event, EventFacts, EventKind, Happened};
+use motu_core::sandbox::{PausedBy, Sandbox, State};
+use rusqlite::{OptionalExtension, params};
+use tokio::sync::watch;
+
+/// How often the oldest are forgotten: so many more than are kept may be there.
+const TRIM_EVERY: u64 = 256;
+/// The number until which events were forgotten.
+const FORGOTTEN: &str = "events_forgotten";
+
+/// Some events after a number.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Page {
+    pub events: Vec<Event>,
+    /// Everything until here was looked at.
+    pub until: u64,
+    /// Events until this number are not kept any more.
+    pub forgotten: u64,
+    /// The last number that was given.
+    pub last: u64,
+}
+
+impl Store {
+    /// Goes on with numbers that nobody has seen, and with how many events are kept.
+    pub async fn open_events(&self, kept: u64) -> Result<()> {
+        self.kept.store(kept, std::sync::atomic::Ordering::Relaxed);
+        self.with("events", |transaction| {
+            let now = jiff::Timestamp::now().as_millisecond();
+            let known: Option<i64> = transaction
+                .query_row(
+                    "SELECT seq FROM sqlite_sequence WHERE name = 'events'",
+                    [],
+                    |row| row.get(0),
+                )
+                .optional()?;
+            match known {
+                Some(_) => transaction.execute(
+                    "UPDATE sqlite_sequence SET seq = max(seq, ?1) WHERE name = 'events'",
+                    params![now],
+                )?,
+                None => {
+                    // Who has a number of an earlier store is told that its events are gone.
+                    forget(transaction, now)?;
+                    transaction.execute(
+                        "INSERT INTO sqlite_sequence VALUES ('events', ?1)",
+                        params![now],
+                    )?
+                }
+            };
+            Ok(())
+        })
+        .await
+    }
+
+    /// Says when there are more events: the last number that was given.
+    pub fn news(&self) -> watch::Receiver<u64> {
+        self.news.subscribe()
+    }
+
+    /// Writes an event of something that is done and not in the store. What is done is not undone
+    /// because nobody can be told.
+    pub async fn tell(&self, event: Happened) {
+        let kind = event.kind.clone();
+        let told = self.with("events", move |transaction| add(transaction, &event));
+        if let Err(error) = told.await {
+            tracing::warn!(kind, %error, "an event could not be written down");
+        }
+    }
+
+    /// Events after a number, at most so many. One that cannot be read is passed over, and the
+    /// daemon's log says so.
+    pub async fn events(&self, after: u64, most: usize) -> Result<Page> {
+        let (mut page, rows) = self
+            .with("events", move |transaction| {
+                let mut query = transaction.prepare_cached(
+                    "SELECT sequence, event FROM events WHERE sequence > ?1 ORDER BY sequence LIMIT ?2",
+                )?;
+                let rows = query.query_map(params![to_signed(after), most as i64], |row| {
+                    Ok((row.get(0)?, row.get::<_, String>(1).unwrap_or_default()))
+                })?;
+                let rows: Vec<(i64, String)> = rows.collect::<rusqlite::Result<_>>()?;
+                let last = last(transaction)?;
+                let page = Page {
+                    until: match rows.last() {
+                        Some((sequence, _)) if rows.len() == most => sequence.unsigned_abs(),
+                        _ => last.max(after),
+                    },
+                    forgotten: forgotten(transaction)?,
+                    last,
+                    events: Vec::new(),
+                };
+                Ok((page, rows))
+            })
+            .await?;
+        let read = |(sequence, json): (i64, String)| match serde_json::from_str(&json) {
+            Ok(happened) => Some(Event {
+                sequence: sequence.unsigned_abs(),
+                happened,
+            }),
+            Err(error) => {
+                tracing::error!(sequence, %error, "an event of the store was passed over");
+                None
+            }
+        };
+        page.events = rows.into_iter().filter_map(read).collect();
+        Ok(page)
+    }
+}
+
+/// Writes an event, and says so to those who wait once the transaction is through.
+pub(super) fn add(transaction: &Work<'_>, event: &Happened) -> rusqlite::Result<()> {
+    let json = serde_json::to_string(event)
+        .map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;
+    transaction
+        .prepare_cached("INSERT INTO events (event) VALUES (?1)")?
+        .execute(params![json])?;
+    let sequence = transaction.last_insert_rowid().unsigned_abs();
+    transaction.told(sequence);
+    if sequence.is_multiple_of(TRIM_EVERY) {
+        trim(transaction)?;
+    }
+    Ok(())
+}
+
+/// Forgets the oldest events that are too many.
+fn trim(transaction: &Work<'_>) -> rusqlite::Result<()> {
+    let newest: Option<i64> = transaction
+        .query_row(
+            "SELECT sequence FROM events ORDER BY sequence DESC LIMIT 1 OFFSET ?1",
+            params![to_signed(transaction.kept())],
+            |row| row.get(0),
+        )
+        .optional()?;
+    if let Some(newest) = newest {
+        transaction.execute("DELETE FROM events WHERE sequence <= ?1", params![newest])?;
+        forget(transaction, newest)?;
+    }
+    Ok(())
+}
+
+fn forget(transaction: &Work<'_>, until: i64) -> rusqlite::Result<()> {
+    transaction.execute(
+        "INSERT OR REPLACE INTO meta VALUES (?1, ?2)",
+        params![FORGOTTEN, until.to_string()],
+    )?;
+    Ok(())
+}
+
+fn forgotten(transaction: &Work<'_>) -> rusqlite::Result<u64> {
+    let until: Option<String> = transaction
+        .query_row(
+            "SELECT value FROM meta WHERE key = ?1",
+            params![FORGOTTEN],
+            |row| row.get(0),
+        )
+        .optional()?;
+    Ok(until.and_then(|until| until.parse().ok()).unwrap_or(0))
+}
+
+fn last(transaction: &Work<'_>) -> rusqlite::Result<u64> {
+    let last: Option<i64> = transaction
+        .query_row(
+            "SELECT seq FROM sqlite_sequence WHERE name = 'events'",
+            [],
+            |row| row.get(0),
+        )
+        .optional()?;
+    Ok(last.unwrap_or(0).unsigned_abs())
+}
+
+/// Numbers of callers may be larger than those of the store are.
+fn to_signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// Tells something of a workspace, if it is there and its sandbox is in this state or, where none
+/// is named, in any.
+pub(super) fn of_workspace(
+    transaction: &Work<'_>,
+    kind: EventKind,
+    key: &str,
+    state: Option<State>,
+) -> rusqlite::Result<()> {
+    let found: Option<(String, Option<String>, Option<String>)> = transaction
+        .query_row(
+            "SELECT state, json_extract(sandbox, '$.owner'), json_extract(workspace, '$.name')
+             FROM workspaces JOIN sandboxes ON sandbox_id = workspace_id WHERE workspace_id = ?1",
+            params![key],
+            |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)),
+        )
+        .optional()
+        // A row that is no JSON is reported where it is read.
+        .unwrap_or_default();
+    match found {
+        Some((found, owner, name)) if state.is_none_or(|state| found == state.as_str()) => {
+            let event = Happened::now(kind, owner.as_deref().unwrap_or_default());
+            let facts = EventFacts {
+                name,
+                ..EventFacts::default()
+            };
+            add(transaction, &event.about(key).facts(facts))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Tells how the state of a sandbox differs from what its row said.
+pub(super) fn changed(
+    transaction: &Work<'_>,
+    was: &str,
+    sandbox: &Sandbox,
+) -> rusqlite::Result<()> {
+    let Some(kind) = kind_of(was, sandbox) else {
+        return Ok(());
+    };
+    let event = Happened::now(kind, &sandbox.owner).about(&sandbox.sandbox_id);
+    add(transaction, &event.facts(facts_of(kind, sandbox)))?;
+    match kind {
+        EventKind::SandboxCreated => {
+            let id = sandbox.sandbox_id.as_str();
+            of_workspace(transaction, EventKind::WorkspaceCreated, id, None)
+        }
+        _ => Ok(()),
+    }
+}
+
+fn kind_of(was: &str, sandbox: &Sandbox) -> Option<EventKind> {
+    let is = |state: State| was == state.as_str();
+    match sandbox.state {
+        now if is(now) => None,
+        State::Running if is(State::Creating) => Some(EventKind::SandboxCreated),
+        State::Running if is(State::Paused) => Some(EventKind::SandboxResumed),
+        State::Running => Some(EventKind::SandboxStarted),
+        State::Paused => Some(EventKind::SandboxPaused),
+        State::Stopped => Some(EventKind::SandboxStopped),
+        State::Failed => Some(EventKind::SandboxEnded),
+        State::Destroying => {
+            let expired = sandbox.reason.as_deref().is_some_and(is_expiry);
+            expired.then_some(EventKind::SandboxExpired)
+        }
+        State::Destroyed => Some(EventKind::SandboxDestroyed),
+        State::Creating => None,
+    }
+}
+
+fn facts_of(kind: EventKind, sandbox: &Sandbox) -> EventFacts {
+    let mut facts = EventFacts {
+        reason: sandbox.reason.clone(),
+        paused_by: sandbox.paused.map(|paused| {
+            let by = match paused.by {
+                PausedBy::Caller => "caller",
+                PausedBy::Idle => "idle",
+                PausedBy::Shortage => "shortage",
+            };
+            by.to_string()
+        }),
+        ..EventFacts::default()
+    };
+    if matches!(kind, EventKind::SandboxCreated | EventKind::SandboxStarted) {
+        facts.runtime = Some(sandbox.runtime.clone());
+        facts.isolation = Some(sandbox.isolation.to_string());
+        facts.environment = Some(sandbox.environment.clone());
+    }
+    facts
+}
