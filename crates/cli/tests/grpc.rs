@@ -91,6 +91,11 @@ fn sandboxes_health_and_reflection() {
 }
 
 #[test]
+fn events_in_a_service_of_their_own() {
+    pytest(&place("container"), &["test_events.py"]);
+}
+
+#[test]
 fn the_end_of_the_daemon() {
     pytest(&place("container"), &["test_end.py"]);
 }

@@ -1,4 +1,4 @@
-//! gRPC: the host agent's API, health and reflection.
+//! gRPC: the host agent's API, events, health and reflection.
 //!
 //! A message is translated into calls of the service, and their answers into a message. What a
 //! call means, allows or costs is not decided here.
@@ -17,6 +17,7 @@
 mod agent;
 mod ask;
 mod commands;
+mod events;
 mod files;
 pub mod listen;
 mod metrics;
@@ -32,5 +33,5 @@ mod terminals;
 pub mod wire;
 
 pub use routes::{Settings, routes};
-pub use service::METHODS;
+pub use service::{EVENT_METHODS, METHODS};
 pub use status::code;

@@ -3,7 +3,7 @@
 use crate::agent::Agent;
 use crate::naps::Naps;
 use crate::service;
-use crate::wire::{DESCRIPTOR, SERVICE};
+use crate::wire::{DESCRIPTOR, SERVICE, events};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
@@ -36,14 +36,23 @@ pub async fn routes(settings: Settings) -> Result<Router> {
     let Settings { gate, config } = settings;
     let config = Arc::new(config);
     let naps = Arc::new(Naps::default());
-    let answer = move |request: Request| {
+    let agent = move |request: &Request| {
         let ticket = Ticket::default();
-        let caller = introduced(&request).with_ticket(ticket.clone());
+        let caller = introduced(request).with_ticket(ticket.clone());
         let agent = Agent::new(gate.clone(), caller, config.clone(), naps.clone());
+        (agent, ticket)
+    };
+    let watching = agent.clone();
+    let answer = move |request: Request| {
+        let (agent, ticket) = agent(&request);
         async move { marked(service::serve(agent, request).await, &ticket) }
     };
+    let watch = move |request: Request| {
+        let (agent, ticket) = watching(&request);
+        async move { marked(service::serve_events(agent, request).await, &ticket) }
+    };
     let health = HealthReporter::new();
-    for name in [SERVICE, ""] {
+    for name in [SERVICE, events::SERVICE, ""] {
         health
             .set_service_status(name, ServingStatus::Serving)
             .await;
@@ -53,11 +62,13 @@ pub async fn routes(settings: Settings) -> Result<Router> {
     let reflection = || {
         Builder::configure()
             .register_encoded_file_descriptor_set(DESCRIPTOR)
+            .register_encoded_file_descriptor_set(events::DESCRIPTOR)
             .register_encoded_file_descriptor_set(HEALTH_DESCRIPTOR)
     };
     let broken = |error| Error::internal(format!("the descriptor cannot be read: {error}"));
     Ok(Router::new()
         .route(&format!("/{SERVICE}/{{method}}"), post(answer))
+        .route(&format!("/{}/{{method}}", events::SERVICE), post(watch))
         .route_service("/grpc.health.v1.Health/{method}", health)
         .route_service(
             "/grpc.reflection.v1.ServerReflection/{method}",

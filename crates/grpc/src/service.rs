@@ -20,11 +20,11 @@ pub type Outgoing<T> = BoxStream<'static, Result<T>>;
 
 /// Declares the methods: shape, name in the `.proto`, handler.
 macro_rules! methods {
-    ($($shape:ident $name:literal = $handler:ident;)*) => {
+    ($methods:ident, $dispatch:ident, $($shape:ident $name:literal = $handler:ident;)*) => {
         /// The names of all methods, as in the `.proto`.
-        pub const METHODS: &[&str] = &[$($name),*];
+        pub const $methods: &[&str] = &[$($name),*];
 
-        async fn dispatch(agent: Agent, request: Request<Body>) -> Response<tonic::body::Body> {
+        async fn $dispatch(agent: Agent, request: Request<Body>) -> Response<tonic::body::Body> {
             let path = request.uri().path();
             let method = path.rsplit_once('/').map_or("", |(_, method)| method);
             match method {
@@ -42,6 +42,7 @@ macro_rules! methods {
 }
 
 methods! {
+    METHODS, dispatch,
     unary "CreateSandbox" = create_sandbox_by_message;
     unary "DestroySandbox" = destroy;
     unary "PauseSandbox" = pause;
@@ -73,9 +74,24 @@ methods! {
     server_stream "ConnectProcess" = connect_process;
 }
 
-/// Answers one request. A panic of a handler is answered with an error.
+methods! {
+    EVENT_METHODS, dispatch_events,
+    server_stream "Watch" = watch_events;
+}
+
+/// Answers one request of the host agent's API.
 pub async fn serve(agent: Agent, request: Request<Body>) -> Response<Body> {
-    let answer = AssertUnwindSafe(dispatch(agent, request)).catch_unwind();
+    answered(dispatch(agent, request)).await
+}
+
+/// Answers one request for events.
+pub async fn serve_events(agent: Agent, request: Request<Body>) -> Response<Body> {
+    answered(dispatch_events(agent, request)).await
+}
+
+/// The answer of a handler; of one that panics it is an error.
+async fn answered(dispatched: impl Future<Output = Response<tonic::body::Body>>) -> Response<Body> {
+    let answer = AssertUnwindSafe(dispatched).catch_unwind();
     let response = answer.await.unwrap_or_else(|_| {
         let error = Error::internal("the call ended in a bug").hint("`daemon.log` says where");
         status(&error).into_http()
