@@ -149,3 +149,38 @@ def test_two_clients_start_one_daemon(home: Path, runtime: str) -> None:
             assert first.pid == second.pid
 
     asyncio.run(story())
+
+
+def test_events_go_on_with_the_next_daemon(home: Path, runtime: str) -> None:
+    with Motu(home) as motu:
+        (last,) = motu.read_events(tail=1)
+        events = motu.events(after=last["sequence"], kind="sandbox")
+        heard: list[sdk.types.HostEvent] = []
+        made: list[str] = []
+        for _ in range(3):
+            made.append(motu.create_sandbox(IMAGE).sandbox_id)
+            kill(motu.version().pid)
+            heard.append(next(events))
+            motu.destroy_sandbox(made[-1])
+            heard.append(next(events))
+        assert [event.id for event in heard] == [one for one in made for _ in range(2)]
+        assert [event.kind for event in heard] == ["sandbox.created", "sandbox.destroyed"] * 3
+        # What was heard is what is kept after the first, each once.
+        kept = [line["sequence"] for line in motu.read_events(after=heard[0].sequence - 1, kind="sandbox")]
+        assert [event.sequence for event in heard] == kept
+        events.close()
+
+
+def test_events_go_on_with_the_next_daemon_for_those_who_do_not_wait(home: Path, runtime: str) -> None:
+    async def story() -> None:
+        async with AsyncMotu(home) as motu:
+            events = motu.events(tail=1, kind="host")
+            first = await anext(events)
+            assert first.kind == "host.started" and first.facts.version
+            kill((await motu.version()).pid)
+            await motu.list_sandboxes()
+            second = await anext(events)
+            assert second.kind == "host.started" and second.sequence > first.sequence
+            await events.aclose()
+
+    asyncio.run(story())

@@ -545,6 +545,12 @@ def read_decisions(w: World) -> None:
         assert isinstance(first(w.motu.read_decisions(box)), dict)
 
 
+def read_events(w: World) -> None:
+    with w.machine() as box:
+        line = first(w.motu.read_events(id=box, kind="sandbox.created"))
+        assert line["id"] == box and line["sequence"] > 0
+
+
 def create_key(w: World) -> None:
     made = w.motu.create_key(project="py", scopes=["read"], expires_seconds=60)
     assert made.key.startswith(f"motu_{made.key_id}_")

@@ -116,6 +116,7 @@ OPERATIONS = {
     "push_workspace_sync": "push_workspace_sync",
     "put_template": "put_template",
     "read_decisions": "read_decisions",
+    "read_events": "read_events",
     "read_file": "read_file",
     "read_shell": "read_shell",
     "read_tree": "read_tree",
@@ -376,6 +377,18 @@ class AsyncVerbs(AsyncTransport):
         return await self._json(types.Environment, "POST", f"/v1/environments/{wire.segment(environment)}/tag", body=wire.request({
             "name": name,
         }))
+
+    async def read_events(
+        self,
+        *,
+        after: int | None = None,
+        follow: bool = False,
+        id: str | None = None,
+        kind: str | None = None,
+        tail: int | None = None,
+    ) -> AsyncLines[dict[str, Any]]:
+        """What happened on this host, one event per line."""
+        return await self._lines("GET", "/v1/events", params={"after": after, "follow": follow, "id": id, "kind": kind, "tail": tail})
 
     async def list_keys(self) -> types.KeyList:
         """Every key, without what callers send."""
@@ -1973,6 +1986,18 @@ class Verbs(Transport):
         return self._json(types.Environment, "POST", f"/v1/environments/{wire.segment(environment)}/tag", body=wire.request({
             "name": name,
         }))
+
+    def read_events(
+        self,
+        *,
+        after: int | None = None,
+        follow: bool = False,
+        id: str | None = None,
+        kind: str | None = None,
+        tail: int | None = None,
+    ) -> Lines[dict[str, Any]]:
+        """What happened on this host, one event per line."""
+        return self._lines("GET", "/v1/events", params={"after": after, "follow": follow, "id": id, "kind": kind, "tail": tail})
 
     def list_keys(self) -> types.KeyList:
         """Every key, without what callers send."""

@@ -783,6 +783,37 @@ class Error:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EventFacts:
+    """What is known of an event besides what it is about."""
+    #: Of `events.gone`: the number that was asked for.
+    asked: int | None = None
+    #: The copies that a fork made.
+    copies: list[str] = field(default_factory=lambda: [])
+    #: Of an environment.
+    digest: str | None = None
+    duration_ms: int | None = None
+    environment: str | None = None
+    exit_code: int | None = None
+    isolation: str | None = None
+    #: Limits that a call has reached.
+    limits: list[str] = field(default_factory=lambda: [])
+    #: Of a snapshot, or the name of a workspace.
+    name: str | None = None
+    #: How a call went: `ok`, the kind of its error, or `abandoned`.
+    outcome: str | None = None
+    #: Who paused it: `caller`, `idle` or `shortage`.
+    paused_by: str | None = None
+    #: Why it happened, where nobody asked for it.
+    reason: str | None = None
+    runtime: str | None = None
+    signal: int | None = None
+    #: The verb of a call.
+    verb: str | None = None
+    #: Of a daemon.
+    version: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ExecBody:
     """An exec, and whether it runs on after the answer."""
     command: list[str] = field(default_factory=lambda: [])
@@ -1068,6 +1099,38 @@ class Gap:
     channel: Channel
     from_: int = field(metadata={"wire": "from"})
     to: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Happened:
+    """An event that has no number yet."""
+    audit_id: AuditId | None = None
+    facts: EventFacts
+    #: What it happened to: a sandbox, a workspace, an environment, a key.
+    id: str | None = None
+    #: Such as `sandbox.created`; docs/events.md has all of them.
+    kind: str
+    #: Whose it is: a project, or `local` for what is nobody's or of a user of the host.
+    project: str
+    #: When it was written down: RFC 3339 in UTC.
+    time: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostEvent:
+    """One thing that happened on this host."""
+    audit_id: AuditId | None = None
+    facts: EventFacts
+    #: What it happened to: a sandbox, a workspace, an environment, a key.
+    id: str | None = None
+    #: Such as `sandbox.created`; docs/events.md has all of them.
+    kind: str
+    #: Whose it is: a project, or `local` for what is nobody's or of a user of the host.
+    project: str
+    #: When it was written down: RFC 3339 in UTC.
+    time: datetime
+    #: Grows from event to event, over restarts too. There may be gaps.
+    sequence: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from .. import _wire as wire
 from .. import errors, types
+from .._tasks import async_sleep
 from .._verbs import AsyncVerbs
 from ..network import NetworkInfo
 from ..server import Profile, Server, server_of
 from .transport import AsyncContent, Fields
 
 T = TypeVar("T")
+
+#: How often following events is tried again while nobody answers, and the longest pause between, in seconds.
+FOLLOW_ATTEMPTS = 12
+FOLLOW_PAUSE = 5.0
 
 
 class AsyncMotu(AsyncVerbs):
@@ -40,6 +45,47 @@ class AsyncMotu(AsyncVerbs):
                 raise
             await self.pull_environment(missing)
         return await super()._json(kind, method, path, params=params, body=body, content=content)
+
+    async def events(
+        self,
+        *,
+        after: int | None = None,
+        tail: int | None = None,
+        kind: str | None = None,
+        id: str | None = None,
+    ) -> AsyncGenerator[types.HostEvent]:
+        """What happens on this host, as it happens, until you leave: all that is kept first, then what comes.
+
+        `after` goes on after the `sequence` of an event; `tail` begins with so many of the newest. A daemon that goes
+        away and comes back costs nothing: it is asked for what follows the last event. An event of the kind
+        `events.gone` says that some are not kept any more.
+        """
+        if after is None and tail is not None:
+            # Where it begins is found first, so that a daemon that goes away before the first event loses none.
+            async with await self.read_events(tail=1) as newest:
+                async for line in newest:
+                    after = int(line["sequence"])
+            if tail > 0:
+                async with await self.read_events(tail=tail, kind=kind, id=id) as found:
+                    async for line in found:
+                        event = wire.decode(types.HostEvent, line)
+                        after = max(after or 0, event.sequence)
+                        yield event
+        attempts, pause = FOLLOW_ATTEMPTS, 0.05
+        while True:
+            try:
+                async with await self.read_events(after=after, kind=kind, id=id, follow=True) as lines:
+                    async for line in lines:
+                        attempts, pause = FOLLOW_ATTEMPTS, 0.05
+                        event = wire.decode(types.HostEvent, line)
+                        after = event.sequence
+                        yield event
+            except (errors.TransportError, errors.UnavailableError):
+                attempts -= 1
+                if attempts <= 0:
+                    raise
+            await async_sleep(pause)
+            pause = min(pause * 2, FOLLOW_PAUSE)
 
     def create_server(self, profile: Profile = "workspace-full") -> Server:
         """An MCP server on the same state directory."""
