@@ -6,6 +6,7 @@ use motu_api::socket::ShortPath;
 use motu_core::{Error, ErrorKind, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
@@ -90,7 +91,11 @@ fn serves(stream: &UnixStream) -> bool {
         let mut wait = [PollFd::new(&daemon, PollFlags::IN)];
         Ok(poll(&mut wait, Some(&now))? > 0)
     };
-    !ended().unwrap_or(true)
+    match ended() {
+        // Where processes have no descriptors (gVisor), that it listens is all there is to know.
+        Err(Errno::NOSYS) => true,
+        ended => !ended.unwrap_or(true),
+    }
 }
 
 fn taken(place: &Place) -> Error {
@@ -126,6 +131,11 @@ pub fn stop(place: &Place) -> Result<bool> {
         Ok(true) => Ok(true),
         Ok(false) => Err(Error::new(ErrorKind::Timeout, "the daemon does not leave")
             .hint(format!("its log is {}", place.log().display()))),
+        // gVisor also gives the caller's own number as that of the other end: no signal may follow it.
+        Err(Errno::NOSYS) => Err(Error::unsupported(
+            "this kernel has no descriptors of processes, so a daemon cannot be stopped from outside",
+        )
+        .hint("end the process `motu serve` yourself; without work it leaves on its own")),
         Err(error) => Err(Error::io("stop the daemon", &error.into())),
     }
 }

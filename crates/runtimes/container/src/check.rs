@@ -5,13 +5,18 @@ use crate::machine::Maker;
 use crate::sys;
 use motu_core::report::{Check, Health};
 use motu_launch::Mapper;
-use motu_local::{Kind, Version};
+use motu_local::{Kind, Version, nested};
 use std::path::Path;
+
+/// What to do where this host is a container that allows no machines in it.
+const IN_A_CONTAINER: &str = "this host is itself a container, and may not: start it with `docker run --privileged`, or with \
+     `--security-opt seccomp=unconfined --security-opt systempaths=unconfined` for machines as of an ordinary user; \
+     in gVisor neither helps. `proot` needs nothing of it, and isolates nothing";
 
 /// Every check, most important first.
 pub(crate) fn all(maker: &Maker) -> Vec<Check> {
-    let mut checks = vec![namespaces(maker), overlay(), cgroups(maker), seccomp()];
-    checks.push(landlock());
+    let mut checks = vec![namespaces(maker), overlay(&maker.home), cgroups(maker)];
+    checks.extend([seccomp(), landlock()]);
     checks.push(disk(maker));
     if !maker.host.privileged {
         checks.push(ids(maker));
@@ -47,19 +52,28 @@ fn namespaces(maker: &Maker) -> Check {
     };
     match maker.probe() {
         Ok(()) => good(name, how),
-        Err(error) => bad(name, Health::Failed, error.to_string(), fix_for(&error)),
+        Err(error) => bad(
+            name,
+            Health::Failed,
+            error.to_string(),
+            fix_for(&error, &maker.home),
+        ),
     }
 }
 
-fn fix_for(error: &LaunchError) -> &'static str {
+fn fix_for(error: &LaunchError, home: &Path) -> &'static str {
     let LaunchError::Step(failure) = error else {
         return "the launcher itself did not run; is /proc mounted, and may memory files be executed?";
     };
+    if failure.step.starts_with("take ") && nested::is_on_overlay(home) {
+        return nested::VOLUME;
+    }
     if failure.step.starts_with("take ") {
         return "mounts with mapped ids need Linux 5.19 and a file system that supports them (ext4, xfs, btrfs)";
     }
     match failure.errno {
         libc::ENOSPC => "raise /proc/sys/user/max_user_namespaces",
+        _ if nested::is_container() => IN_A_CONTAINER,
         _ if Path::new("/proc/sys/kernel/apparmor_restrict_unprivileged_userns").exists() => {
             "run the daemon as root, or: sysctl kernel.apparmor_restrict_unprivileged_userns=0"
         }
@@ -69,7 +83,11 @@ fn fix_for(error: &LaunchError) -> &'static str {
     }
 }
 
-fn overlay() -> Check {
+fn overlay(home: &Path) -> Check {
+    if nested::is_on_overlay(home) {
+        let detail = "there is no overlay above an overlay";
+        return bad("overlayfs", Health::Failed, detail, nested::VOLUME);
+    }
     let known = std::fs::read_to_string("/proc/filesystems").unwrap_or_default();
     if known.lines().any(|line| line.ends_with("\toverlay")) {
         good("overlayfs", "present")
@@ -95,7 +113,12 @@ fn cgroups(maker: &Maker) -> Check {
         return good("cgroups", have.join(", "));
     }
     let detail = format!("not enforceable: {}", lack.join(", "));
-    let fix = "run the daemon as root, or with `systemd-run --user -p Delegate=yes`";
+    let fix = match nested::is_container() {
+        true => {
+            "this host is itself a container: give it cgroups of its own (`docker run --privileged`)"
+        }
+        false => "run the daemon as root, or with `systemd-run --user -p Delegate=yes`",
+    };
     bad("cgroups", Health::Degraded, detail, fix)
 }
 
@@ -124,7 +147,11 @@ fn disk(maker: &Maker) -> Check {
     let name = "disk limit";
     if !maker.host.privileged {
         let detail = "an ordinary user's sandboxes write to a plain directory";
-        return bad(name, Health::Degraded, detail, "run the daemon as root");
+        let fix = match nested::is_container() {
+            true => "this host is itself a container: start it with `docker run --privileged`",
+            false => "run the daemon as root",
+        };
+        return bad(name, Health::Degraded, detail, fix);
     }
     match maker.disks.missing() {
         None => good(name, "ext4 images on loop devices"),

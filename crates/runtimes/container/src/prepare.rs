@@ -275,7 +275,11 @@ pub(crate) fn probe(host: &Host, dir: &Path) -> Plan {
         host.user_map.clone()
     };
     let groups = map.by != Mapper::Single;
-    let mut outer = vec![Outer::Clone(Namespaces::Machine), Outer::MapIds(map)];
+    let mut outer = Vec::new();
+    if host.privileged {
+        outer.push(Outer::StartClocks);
+    }
+    outer.extend([Outer::Clone(Namespaces::Machine), Outer::MapIds(map)]);
     if host.privileged {
         outer.push(Outer::TakeLower {
             root: dir.to_path_buf(),
@@ -285,7 +289,12 @@ pub(crate) fn probe(host: &Host, dir: &Path) -> Plan {
     Plan {
         dir: dir.to_path_buf(),
         outer,
-        inner: vec![Inner::BecomeRoot { groups }, Inner::PrivateMounts],
+        // A container's engine may hide parts of /proc, and then nobody in it mounts one of their own.
+        inner: vec![
+            Inner::BecomeRoot { groups },
+            Inner::PrivateMounts,
+            Inner::MountProc,
+        ],
         restrict: RestrictSpec::default(),
     }
 }

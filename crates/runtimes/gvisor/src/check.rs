@@ -65,7 +65,10 @@ fn privilege() -> Check {
             "privilege",
             Health::Failed,
             "machines with limits and disks of their own need root",
-            "run the daemon as root",
+            match motu_local::nested::is_container() {
+                true => "this host is itself a container: start it with `docker run --privileged`",
+                false => "run the daemon as root",
+            },
         ),
     }
 }

@@ -5,6 +5,7 @@
 //!   disk       disks of bounded size, some of them ready beforehand
 //!   tending    what images of kept disks need: space given back, errors noticed
 //!   seed       the files a workspace began with
+//!   nested     hosts that are containers themselves
 //!   process    processes that are known again after a restart of the daemon
 //!   program    the guest program as a file, for runtimes that need one
 //!   sys        the only module with `unsafe`
@@ -12,6 +13,7 @@
 
 mod cgroup;
 pub mod disk;
+pub mod nested;
 mod process;
 mod program;
 mod seed;
