@@ -67,7 +67,11 @@ impl Named<'_> {
             },
             links: match kind(stat) {
                 FileType::Directory => 1,
-                _ => stat.st_nlink,
+                #[cfg_attr(
+                    target_arch = "x86_64",
+                    expect(clippy::useless_conversion, reason = "32 bits on aarch64")
+                )]
+                _ => u64::from(stat.st_nlink),
             },
         }
     }
