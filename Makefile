@@ -1,6 +1,6 @@
 # Two commands matter: `make demo` and `make test`. The rest is for daily work.
 
-.PHONY: help dist demo test quick check build bench fuzz chaos pjdfstest setup clean-home
+.PHONY: help dist demo test quick check build bench fuzz chaos hosts arm64 pjdfstest setup clean-home
 
 help:
 	@echo "make demo    install what the machine lacks, build, and show motu at work"
@@ -11,6 +11,8 @@ help:
 	@echo "make check   format, lints, licences"
 	@echo "make fuzz    a longer run of every fuzz target (SECONDS=60 each)"
 	@echo "make pjdfstest   all of pjdfstest on / and /workspace of every runtime"
+	@echo "make hosts   a Debian with cgroups 2 alone, and every QEMU of Debian's suites (half an hour)"
+	@echo "make arm64   compile everything for aarch64"
 	@echo "make chaos   clients that write while everything is killed (SECONDS=300)"
 
 setup:
@@ -50,3 +52,12 @@ pjdfstest:
 
 chaos:
 	tools/chaos $(or $(SECONDS),300)
+
+hosts:
+	@tools/setup test
+	tools/hosts/cgroup2
+	tools/hosts/qemu
+	tools/hosts/table
+
+arm64:
+	tools/hosts/arm64
