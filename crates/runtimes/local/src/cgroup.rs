@@ -219,10 +219,16 @@ impl Hierarchies {
                 }
                 // Left by a removed machine with the same id: empty, or its removal would have
                 // failed.
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
-                other => return other,
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => break,
+                other => {
+                    other?;
+                    break;
+                }
             }
         }
+        // Whoever made the group may not have come to its controllers yet, or never will: two machines
+        // are the first ones at once, or a daemon ended in between.
+        self.enable(dir.parent().unwrap_or(dir))
     }
 
     /// Creates the group of this state directory, with the controllers its machines need.
@@ -231,6 +237,11 @@ impl Hierarchies {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
             _ => {}
         }
+        self.enable(group)
+    }
+
+    /// Gives the machines of a group the controllers they need (version 2).
+    fn enable(&self, group: &Path) -> io::Result<()> {
         let base = group.parent().unwrap_or(group);
         let wanted = self
             .controllers
