@@ -60,6 +60,7 @@ const FATES: &[(&str, Fate)] = &[
     ("call", Fate::Own),
     ("dry_run_call", Fate::Own),
     ("run", Fate::Own),
+    ("read_events", Fate::Own),
     ("create_workspace", Fate::Own),
     ("list_workspaces", Fate::Own),
     ("push_workspace_sync", Fate::Denied),
