@@ -4,7 +4,6 @@
 //! shares no origin with the API or with another sandbox. Browsers send no bearer token, so here the
 //! key may also be the password of `Basic`.
 
-use axum::body::Body;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::uri::{Authority, PathAndQuery};
@@ -95,7 +94,7 @@ pub fn password(credentials: &str) -> Option<String> {
 pub const CHALLENGE: &str = "Basic realm=\"motu: any name, a key as the password\"";
 
 /// Whether a request came for the name of a port.
-pub fn by_name(request: &Request<Body>) -> bool {
+pub fn by_name<B>(request: &Request<B>) -> bool {
     request.extensions().get::<ByName>().is_some()
 }
 

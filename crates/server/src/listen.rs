@@ -227,7 +227,7 @@ impl Admitting {
             return Ok(());
         };
         if let Some(port) = domain.port(request)? {
-            // An address without a host has no `Host` of its own to tell: the header is kept.
+            // HTTP/2 has the host in the address, which is replaced: the header keeps it.
             if let (None, Some(host)) = (request.headers().get(HOST), request.uri().host()) {
                 let host = HeaderValue::from_str(host);
                 let host = host.map_err(|_| Error::invalid("the host is no name"))?;
@@ -245,8 +245,7 @@ impl Admitting {
             return Ok(None);
         }
         let (scheme, sent) = credentials(request).unwrap_or_default();
-        let by_name = request.extensions().get::<ByName>().is_some();
-        let who = match by_name && scheme.eq_ignore_ascii_case("basic") {
+        let who = match hosts::by_name(request) && scheme.eq_ignore_ascii_case("basic") {
             true => {
                 let key = hosts::password(sent).unwrap_or_default();
                 self.gate.introduce(&key)?
@@ -352,8 +351,10 @@ fn refusal<B>(request: &Request<B>, error: Error) -> Response<Body> {
         false => Fault::from(error).into_response(),
     };
     let headers = response.headers_mut();
-    let by_name = request.extensions().get::<ByName>().is_some();
-    let challenge = if by_name { hosts::CHALLENGE } else { "Bearer" };
+    let challenge = match hosts::by_name(request) {
+        true => hosts::CHALLENGE,
+        false => "Bearer",
+    };
     headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
     stamp(headers, None);
     response
