@@ -46,6 +46,13 @@ pub(crate) fn spawn(what: Spawn<'_>) -> io::Result<i32> {
     for (fd, number) in what.descriptors {
         moves.push((rustix::io::fcntl_dupfd_cloexec(fd, HANDED)?, *number));
     }
+    // The library hears of the start by a pipe, which has the lowest free numbers. If one of ours were
+    // free, it could be the pipe's, and the process would close it on its way: the start would seem
+    // done before the leash is tied, and a leash that is let go before that ends the process.
+    let mut taken: Vec<OwnedFd> = Vec::with_capacity(what.descriptors.len());
+    for (fd, number) in what.descriptors {
+        taken.push(rustix::io::fcntl_dupfd_cloexec(fd, *number)?);
+    }
     let directory = what.directory.as_raw_fd();
     let duties = Duties {
         directory,
@@ -63,7 +70,9 @@ pub(crate) fn spawn(what: Spawn<'_>) -> io::Result<i32> {
     unsafe {
         command.pre_exec(move || prepare(&duties, &raw));
     }
-    Ok(command.spawn()?.id() as i32)
+    let pid = command.spawn()?.id() as i32;
+    drop(taken);
+    Ok(pid)
 }
 
 /// What the new process makes of itself.
