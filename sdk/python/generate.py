@@ -12,341 +12,41 @@ differs from what it would write.
 from __future__ import annotations
 
 import json
-import keyword
 import re
 import sys
-import textwrap
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from generator.document import (
+    MARK,
+    Document,
+    Schema,
+    identifier,
+    literal,
+    ref,
+    ref_of_map,
+    spelled,
+    types_text,
+    words,
+)
+from generator.tables import (
+    DEFAULTS,
+    DROPPED,
+    HOST_PATHS,
+    HOST_PATHS_OF,
+    NEEDED,
+    OF_TEMPLATES,
+    PATH_NAMES,
+    POSITIONAL,
+    RENAMED,
+    SHORT,
+    SHORT_IN,
+)
+
 HERE = Path(__file__).resolve().parent
 PACKAGE = HERE / "src" / "motu"
 DOCUMENT = HERE.parents[1] / "docs" / "openapi.json"
-MARK = "# Written by generate.py; change that, or what it reads.\n"
-
-Schema = dict[str, Any]
-
-#: What a path parameter is called, by the path it ends.
-PATH_NAMES = {
-    "/v1/audit/entries/{audit}": "audit_id",
-    "/v1/environments/{name}": "environment",
-    "/v1/keys/{key}": "key_id",
-    "/v1/policies/{name}": "policy",
-    "/v1/sandboxes/{id}": "sandbox_id",
-    "/v1/secrets/{name}": "secret_name",
-    "/v1/templates/{name}": "template",
-    "/v1/terminals/{terminal}": "session_id",
-    "/v1/workspaces/{id}": "workspace_id",
-    "/v1/workspaces/{id}/services/{name}": "service_name",
-    "/v1/workspaces/{id}/shells/{shell}": "shell_id",
-    "/v1/workspaces/{id}/snapshots/{name}": "snapshot_name",
-}
-#: Fields that may be given without their name, after those of the path.
-POSITIONAL = {
-    "backup": ["output_path"],
-    "check_policy": ["text"],
-    "chmod": ["path", "mode"],
-    "create_sandbox": ["environment"],
-    "create_snapshot": ["snapshot_name"],
-    "create_workspace": ["environment"],
-    "dial_unix": ["path"],
-    "edit_workspace": ["edits"],
-    "exec": ["command"],
-    "exec_background": ["command"],
-    "exec_stream": ["command"],
-    "expect_in_terminal": ["patterns"],
-    "explain_policy": ["host", "port"],
-    "export_workspace": ["path"],
-    "glob": ["pattern"],
-    "hash": ["path"],
-    "list_files": ["path"],
-    "list_workspace_disk": ["path", "recursive"],
-    "list_workspace_files": ["path", "recursive"],
-    "mkdir": ["path"],
-    "move_file": ["from", "to"],
-    "open_terminal": ["session_id"],
-    "plan": ["environment"],
-    "push_workspace_sync": ["source_path"],
-    "put_template": ["environment"],
-    "read_file": ["path"],
-    "read_tree": ["path"],
-    "read_workspace_disk": ["path"],
-    "read_workspace_file": ["path"],
-    "remove_file": ["path"],
-    "resize_process": ["cols", "rows"],
-    "resize_shell": ["cols", "rows"],
-    "run": ["sandbox", "exec"],
-    "run_in_terminal": ["command"],
-    "run_stream": ["sandbox", "exec"],
-    "send_terminal_password": ["password"],
-    "send_to_terminal": ["text"],
-    "set_policy": ["policy"],
-    "signal_process": ["signal"],
-    "signal_terminal": ["signal"],
-    "start_service": ["service_name"],
-    "stat": ["path"],
-    "tag_environment": ["name"],
-    "watch": ["path"],
-    "write_file": ["path"],
-    "write_tree": ["path"],
-    "write_workspace_file": ["path"],
-}
-#: Fields with a default in the document that nobody means.
-NEEDED = {
-    "call": ["command", "state"],
-    "check_policy": ["text"],
-    "chmod": ["path"],
-    "dial_unix": ["path"],
-    "exec": ["command"],
-    "exec_background": ["command"],
-    "exec_stream": ["command"],
-    "exec_workspace": ["command"],
-    "exec_workspace_stream": ["command"],
-    "expect_in_terminal": ["patterns"],
-    "explain_policy": ["host"],
-    "glob": ["pattern"],
-    "hash": ["path"],
-    "list_files": ["path"],
-    "mkdir": ["path"],
-    "move_file": ["from", "to"],
-    "open_terminal": ["session_id"],
-    "push_workspace_sync": ["source_path"],
-    "put_template": ["environment"],
-    "read_file": ["path"],
-    "read_tree": ["path"],
-    "remove_file": ["path"],
-    "run": ["sandbox", "exec"],
-    "run_in_terminal": ["command"],
-    "run_stream": ["sandbox", "exec"],
-    "send_terminal_password": ["password"],
-    "set_policy": ["policy"],
-    "signal_terminal": ["signal"],
-    "start_service": ["service_name", "command"],
-    "stat": ["path"],
-    "watch": ["path"],
-    "write_file": ["path"],
-    "write_shell": ["input"],
-    "write_tree": ["path"],
-}
-#: Defaults that the contract states and the document leaves to the daemon.
-DEFAULTS: dict[str, dict[str, Any]] = {
-    "create_sandbox": {"vcpu_count": 1, "mem_mib": 1024},
-    "create_workspace": {"vcpu_count": 1, "mem_mib": 1024},
-    "exec": {"timeout_seconds": 30},
-    "exec_workspace": {"timeout_seconds": 30},
-    "list_workspace_disk": {"path": "/workspace"},
-    "list_workspace_files": {"path": "/workspace"},
-    "logs_service": {"tail_lines": 200},
-    "open_shell": {"cwd": "/workspace", "cols": 120, "rows": 30},
-    "plan": {"vcpu_count": 1, "mem_mib": 1024},
-    "push_workspace_sync": {"dest": "/workspace"},
-    "read_shell": {"cursor": 0, "max_chars": 65536, "plain": False},
-    "read_workspace_disk": {"max_bytes": 65536},
-    "read_workspace_file": {"max_bytes": 65536},
-    "start_service": {"cwd": "/workspace", "ready_timeout_seconds": 30, "ready_interval_ms": 500},
-    "write_shell": {"append_newline": True},
-}
-#: Defaults that give way to a template.
-OF_TEMPLATES = {"vcpu_count", "mem_mib"}
-#: Other names for fields, from the contract.
-RENAMED = {("signal_shell", "signal"): "signal_name"}
-#: Fields that mean nothing in a call whose answer comes at once, or that have a method of their own.
-DROPPED = {
-    "exec": {"background", "stdin", "tty", "no_timeout", "output_ring_bytes"},
-    "exec_stream": {"background"},
-    "exec_workspace": {"stdin"},
-}
-#: Paths of the host: absolute before they are sent, because the daemon works elsewhere.
-HOST_PATHS = {"seed_path", "source_path", "output_path"}
-HOST_PATHS_OF = {("set_secret", "path")}
-#: Fields that have a shorter form: the type of the argument. `_wire` has a function of the same name.
-SHORT = {
-    "secret_env": "Mapping[str, str | None] | Sequence[str | types.SecretEnv | Mapping[str, Any]]",
-    "secrets": "Mapping[str, str] | Sequence[types.SecretSource | Mapping[str, Any]]",
-    "published_ports": "Sequence[int | str | types.Publish | Mapping[str, Any]]",
-}
-SHORT_IN = {
-    "secret_env": {"exec_workspace", "exec_workspace_stream", "open_shell", "start_service"},
-    "secrets": {"create_workspace"},
-    "published_ports": {"start_service"},
-}
-#: The wire of live streams: `_frames.py` reads it.
-UNTYPED = {"Event", "Control", "ErrorBody", "EnvironmentLine", "TemplateLine", "WatchLine"}
-#: What members of a union are made of: a union's members have classes of their own.
-UNTYPED |= {"NextVerb", "NextField"}
-#: Fields that must not show in a `repr`.
-HIDDEN = re.compile(r"(.*Secret.*\.value|.*[Pp]assword\.password)$")
-
-
-
-class Document:
-    """The document, with its references followed."""
-
-    def __init__(self, text: str) -> None:
-        whole = json.loads(text)
-        self.schemas: dict[str, Schema] = whole["components"]["schemas"]
-        self.paths: dict[str, dict[str, Any]] = whole["paths"]
-
-    def follow(self, schema: Schema) -> Schema:
-        return self.schemas[ref(schema)] if "$ref" in schema else schema
-
-    def flat(self, schema: Schema) -> Schema:
-        """An object with all its fields, also those of what it is put together from."""
-        schema = self.follow(schema)
-        if "allOf" not in schema:
-            return schema
-        merged: Schema = {"type": "object", "properties": {}, "required": [], "description": schema.get("description")}
-        for part in schema["allOf"]:
-            part = self.flat(part)
-            merged["properties"].update(part.get("properties", {}))
-            merged["required"] += part.get("required", [])
-            merged["description"] = merged["description"] or part.get("description")
-        return merged
-
-    def is_object(self, schema: Schema) -> bool:
-        flat = self.flat(schema)
-        return "properties" in flat
-
-
-def ref(schema: Schema) -> str:
-    return str(schema["$ref"].rsplit("/", 1)[1])
-
-
-def ref_of_map(schema: Schema) -> str | None:
-    """What the values of a map are, if they have a name."""
-    values = schema.get("additionalProperties")
-    return ref(values) if isinstance(values, dict) and "$ref" in values else None
-
-
-def identifier(name: str) -> str:
-    return f"{name}_" if keyword.iskeyword(name) else name
-
-
-def split_null(schema: Schema) -> tuple[Schema, bool]:
-    """A schema without `null`, and whether it was allowed."""
-    for word in ("oneOf", "anyOf"):
-        if word in schema and any(one.get("type") == "null" for one in schema[word]):
-            rest = [one for one in schema[word] if one.get("type") != "null"]
-            return (rest[0] if len(rest) == 1 else {word: rest}), True
-    kind = schema.get("type")
-    if isinstance(kind, list):
-        rest = [one for one in kind if one != "null"]
-        return {**schema, "type": rest[0]}, "null" in kind
-    return schema, False
-
-
-def spelled(schema: Schema, document: Document, *, argument: bool = False) -> str:
-    """A schema as a type of Python: of a field, or (wider) of an argument."""
-    schema, nullable = split_null(schema)
-    end = " | None" if nullable else ""
-    if "$ref" in schema:
-        name = ref(schema)
-        wide = " | Mapping[str, Any]" if argument and document.is_object(schema) else ""
-        union = argument and "oneOf" in document.schemas[name]
-        prefix = "types." if argument else ""
-        return f"{prefix}{name}{' | Mapping[str, Any]' if union else wide}{end}"
-    if "enum" in schema:
-        return f"Literal[{', '.join(literal(one) for one in schema['enum'])}]{end}"
-    kind = schema.get("type")
-    if kind == "array":
-        inner = spelled(schema.get("items") or {}, document, argument=argument)
-        return f"{'Sequence' if argument else 'list'}[{inner}]{end}"
-    if kind == "object" and isinstance(schema.get("additionalProperties"), dict):
-        inner = spelled(schema["additionalProperties"], document, argument=argument)
-        return f"{'Mapping' if argument else 'dict'}[str, {inner}]{end}"
-    if kind == "string" and schema.get("format") == "date-time":
-        return f"datetime{end}"
-    plain = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "object": "dict[str, Any]"}
-    return plain[kind] + end if kind in plain else "Any"
-
-
-def words(text: str | None, indent: str, quote: bool = False) -> list[str]:
-    """A description as a comment of one or more lines, or as a docstring."""
-    flat = " ".join((text or "").split())
-    if not flat:
-        return []
-    if quote:
-        # A backslash of a description is one, also in Python.
-        flat = flat.replace("\\", "\\\\").replace('"""', "'''")
-        lines = textwrap.wrap(flat, 112 - len(indent))
-        if len(lines) == 1:
-            return [f'{indent}"""{lines[0]}"""']
-        return [f'{indent}"""{lines[0]}', *(indent + line for line in lines[1:]), f'{indent}"""']
-    return [f"{indent}#: {line}" for line in textwrap.wrap(flat, 110 - len(indent))]
-
-
-def class_lines(name: str, schema: Schema, document: Document, tag: str | None = None) -> list[str]:
-    lines = ["", "", "@dataclass(frozen=True, slots=True, kw_only=True)", f"class {name}:"]
-    lines += words(schema.get("description"), "    ", quote=True)
-    required = set(schema.get("required", []))
-    for wire, one in schema.get("properties", {}).items():
-        lines += words(one.get("description"), "    ")
-        attribute = identifier(wire)
-        if wire == "type" and tag is not None:
-            lines.append(f'    type: Literal["{tag}"] = "{tag}"')
-            continue
-        kind = spelled(one, document)
-        facts: list[str] = []
-        if wire not in required:
-            if kind == "bool":
-                facts.append("default=False")
-            elif kind.startswith("list["):
-                facts.append("default_factory=lambda: []")
-            elif kind.startswith("dict["):
-                facts.append("default_factory=lambda: {}")
-            else:
-                facts.append("default=None")
-                kind += "" if kind.endswith("None") or kind == "Any" else " | None"
-        if attribute != wire:
-            facts.append(f'metadata={{"wire": "{wire}"}}')
-        if HIDDEN.match(f"{name}.{wire}"):
-            facts.append("repr=False")
-        if not facts:
-            lines.append(f"    {attribute}: {kind}")
-        elif len(facts) == 1 and facts[0].startswith("default="):
-            lines.append(f"    {attribute}: {kind} = {facts[0].removeprefix('default=')}")
-        else:
-            lines.append(f"    {attribute}: {kind} = field({', '.join(facts)})")
-    if len(lines) == 4 or lines[-1].endswith('"""') and not schema.get("properties"):
-        lines.append("    pass")
-    return lines
-
-
-def tag_of(schema: Schema) -> str:
-    kind = schema["properties"]["type"]
-    return str(kind.get("const") or kind["enum"][0])
-
-
-def types_text(document: Document) -> str:
-    aliases: list[str] = []
-    classes: list[str] = []
-    unions: list[str] = []
-    for name, schema in document.schemas.items():
-        if name in UNTYPED:
-            continue
-        if "oneOf" in schema:
-            members: list[str] = []
-            for one in map(document.flat, schema["oneOf"]):
-                member = name + "".join(word.capitalize() for word in tag_of(one).split("_"))
-                classes += class_lines(member, one, document, tag_of(one))
-                members.append(member)
-            unions += ["", *words(schema.get("description"), ""), f"{name} = {' | '.join(members)}"]
-        elif document.is_object(schema):
-            classes += class_lines(name, document.flat(schema), document)
-        else:
-            aliases += ["", *words(schema.get("description"), ""), f"{name} = {spelled(schema, document)}"]
-    head = [
-        '"""The words of the API."""',
-        "",
-        "from __future__ import annotations",
-        "",
-        "from dataclasses import dataclass, field",
-        "from datetime import datetime",
-        "from typing import Any, Literal",
-    ]
-    return MARK + "\n".join([*head, *aliases, *classes, *unions]) + "\n"
-
 
 
 @dataclass
@@ -601,10 +301,6 @@ def method_lines(verb: Verb) -> list[str]:
 
 def argument(one: Parameter) -> str:
     return f"{one.name}: {one.kind}" + (f" = {one.default}" if one.default is not None else "")
-
-
-def literal(value: Any) -> str:
-    return json.dumps(value) if isinstance(value, str) else repr(value)
 
 
 def dictionary(function: str, fields: list[Parameter]) -> str:

@@ -1,0 +1,1 @@
+"""A case for each verb, under its own name."""
