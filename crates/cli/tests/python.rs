@@ -138,6 +138,77 @@ fn it_is_installed_by_pip() {
     run(import);
 }
 
+/// Installs the SDK into an environment of its own, which sees the packages that are there.
+fn environment(place: &Path, program: Option<&Path>) -> Option<PathBuf> {
+    let mut venv = python()?;
+    venv.args(["-m", "venv", "--without-pip"]).arg(place);
+    run(venv);
+    let packages = root().join("target/clients/python-sdk/lib");
+    let version = std::fs::read_dir(&packages)
+        .unwrap()
+        .next()
+        .unwrap()
+        .unwrap();
+    let theirs = packages.join(version.file_name()).join("site-packages");
+    let ours = place
+        .join("lib")
+        .join(version.file_name())
+        .join("site-packages");
+    let theirs = theirs.canonicalize().unwrap().display().to_string();
+    std::fs::write(ours.join("theirs.pth"), theirs).unwrap();
+    let mut pip = python()?;
+    pip.args(["-m", "pip", "--python"]).arg(place);
+    pip.args(["install", "--quiet", "--no-index", "--no-deps"])
+        .arg("--no-build-isolation")
+        .arg(sdk());
+    pip.env("MOTU_WHEEL_BINARY", program.unwrap_or(Path::new("")));
+    run(pip);
+    Some(place.join("bin/python"))
+}
+
+#[test]
+fn the_wheel_brings_the_program() {
+    let place = tempfile::tempdir().unwrap();
+    let program = Path::new(env!("CARGO_BIN_EXE_motu"));
+    let Some(python) = environment(&place.path().join("venv"), Some(program)) else {
+        return;
+    };
+    let story = Story::new();
+    story.configure("runtime = \"container\"\n");
+    let pulled = story.motu(&["env", "pull", "busybox"]);
+    assert_eq!(pulled.code, 0, "{pulled}");
+    assert_eq!(story.motu(&["serve", "--stop"]).code, 0);
+    // Nothing else is called motu where this looks.
+    let mut command = Command::new(python);
+    command
+        .env_clear()
+        .env("PATH", "/usr/bin:/bin")
+        .env("HOME", story.path())
+        .env("MOTU_HOME", story.home())
+        .args(["-c", "import motu\nwith motu.Motu() as m: print(m.run_in_vm('busybox', ['echo', 'hello']).stdout)"]);
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(
+        said.trim(),
+        "hello",
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+#[test]
+fn without_a_program_the_package_is_plain_python() {
+    let place = tempfile::tempdir().unwrap();
+    let Some(python) = environment(&place.path().join("venv"), None) else {
+        return;
+    };
+    assert!(!place.path().join("venv/bin/motu").exists());
+    let mut command = Command::new(python);
+    command.env_clear().env("PATH", "/usr/bin:/bin");
+    command.args(["-c", "import motu; print(motu.Motu)"]);
+    run(command);
+}
+
 #[test]
 fn every_verb_in_containers() {
     machines("container", &["tests/test_verbs.py"]);

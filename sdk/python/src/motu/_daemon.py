@@ -12,6 +12,7 @@ import os
 import select
 import shutil
 import subprocess
+import sysconfig
 import threading
 import time
 from pathlib import Path
@@ -29,6 +30,18 @@ KEPT = frozenset(
     "PATH HOME USER LOGNAME LANG TMPDIR RUST_BACKTRACE SSL_CERT_FILE SSL_CERT_DIR"
     " HTTP_PROXY HTTPS_PROXY NO_PROXY ALL_PROXY".split()
 )
+
+
+def installed_binary() -> Path | None:
+    """The program that came with this package, if one did: it is among the scripts of where the package is."""
+    package = Path(__file__).parent
+    scripts = Path(sysconfig.get_path("scripts"))
+    # Of the environment that the package is in, not of any other it may be imported from.
+    ours = Path(sysconfig.get_path("purelib")) == package.parent or Path(sysconfig.get_path("platlib")) == package.parent
+    for place in [scripts / "motu"] if ours else [package.parent / "bin" / "motu"]:
+        if place.is_file():
+            return place
+    return None
 
 
 class Daemon:
@@ -75,8 +88,9 @@ class Daemon:
             self._directory = None
 
     def binary(self) -> str:
-        """The program `motu`: the one given, `MOTU_BINARY`, or the one on the `PATH`."""
-        asked = self._binary or os.environ.get("MOTU_BINARY")
+        """The program `motu`: the one given, `MOTU_BINARY`, the one that was installed with this package, or the one
+        on the `PATH`."""
+        asked = self._binary or os.environ.get("MOTU_BINARY") or installed_binary()
         found = shutil.which(os.fspath(asked or "motu"))
         if found is None:
             raise errors.UnavailableError(

@@ -14,6 +14,7 @@ import os
 import ssl
 import threading
 from collections.abc import AsyncIterable, Callable, Mapping
+from functools import lru_cache
 from ipaddress import ip_address
 from types import TracebackType
 from typing import Any, TypeVar
@@ -39,11 +40,19 @@ KEPT_SECONDS = 5.0
 #: How long the kernel may take to connect.
 CONNECT_SECONDS = 10.0
 API_VERSION = "1"
+#: The name of a daemon that is reached over its socket.
+LOCAL = "http://motu"
 STREAM = "application/vnd.motu.stream"
 
 #: What a request may bring along besides JSON.
 AsyncContent = bytes | AsyncIterable[bytes]
 Fields = Mapping[str, Any]
+
+
+@lru_cache(maxsize=1024)
+def address(base: str, path: str) -> httpx2.URL:
+    """The whole address of a path. Reading one takes longer than sending it, and most are used again."""
+    return httpx2.URL(base.rstrip("/") + path)
 
 
 class AsyncTransport:
@@ -114,7 +123,6 @@ class AsyncTransport:
                     transport = httpx2.AsyncHTTPTransport(verify=trusted(self._ca_file), limits=limits)
                 self._opened = httpx2.AsyncClient(
                     transport=transport,
-                    base_url=self._daemon.url or "http://motu",
                     headers={"authorization": f"Bearer {self._key}"} if self._key else None,
                     timeout=self._timeout,
                     trust_env=False,
@@ -146,8 +154,9 @@ class AsyncTransport:
             head["content-type"] = "application/json"
         http = self._http()
         timeout = httpx2.Timeout(None, connect=CONNECT_SECONDS) if endless else self._timeout
+        url = address(self._daemon.url or LOCAL, path)
         request = http.build_request(
-            method, path, params=query(params or {}), content=content, headers=head, timeout=timeout
+            method, url, params=query(params or {}) or None, content=content, headers=head, timeout=timeout
         )
         pause, left = PAUSE, ATTEMPTS
         while True:

@@ -15,6 +15,7 @@ import os
 import ssl
 import threading
 from collections.abc import Iterable, Callable, Mapping
+from functools import lru_cache
 from ipaddress import ip_address
 from types import TracebackType
 from typing import Any, TypeVar
@@ -40,11 +41,19 @@ KEPT_SECONDS = 5.0
 #: How long the kernel may take to connect.
 CONNECT_SECONDS = 10.0
 API_VERSION = "1"
+#: The name of a daemon that is reached over its socket.
+LOCAL = "http://motu"
 STREAM = "application/vnd.motu.stream"
 
 #: What a request may bring along besides JSON.
 Content = bytes | Iterable[bytes]
 Fields = Mapping[str, Any]
+
+
+@lru_cache(maxsize=1024)
+def address(base: str, path: str) -> httpx2.URL:
+    """The whole address of a path. Reading one takes longer than sending it, and most are used again."""
+    return httpx2.URL(base.rstrip("/") + path)
 
 
 class Transport:
@@ -115,7 +124,6 @@ class Transport:
                     transport = httpx2.HTTPTransport(verify=trusted(self._ca_file), limits=limits)
                 self._opened = httpx2.Client(
                     transport=transport,
-                    base_url=self._daemon.url or "http://motu",
                     headers={"authorization": f"Bearer {self._key}"} if self._key else None,
                     timeout=self._timeout,
                     trust_env=False,
@@ -147,8 +155,9 @@ class Transport:
             head["content-type"] = "application/json"
         http = self._http()
         timeout = httpx2.Timeout(None, connect=CONNECT_SECONDS) if endless else self._timeout
+        url = address(self._daemon.url or LOCAL, path)
         request = http.build_request(
-            method, path, params=query(params or {}), content=content, headers=head, timeout=timeout
+            method, url, params=query(params or {}) or None, content=content, headers=head, timeout=timeout
         )
         pause, left = PAUSE, ATTEMPTS
         while True:
