@@ -10,7 +10,7 @@ use motu_core::audit::{
     AuditId, AuditKey, AuditList, AuditVerified, FollowAudit, ListAudit, Receipt, VerifyAudit,
     unknown,
 };
-use motu_core::{Error, Project, Result, limits};
+use motu_core::{Error, Project, Result, limits, page};
 use serde_json::Value;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -67,7 +67,11 @@ fn calls_back(view: &View, mut take: impl FnMut(Value) -> bool) -> Result<()> {
 }
 
 impl Log {
-    pub async fn list(self: &Arc<Log>, ask: ListAudit) -> Result<AuditList> {
+    pub async fn list(self: &Arc<Log>, mut ask: ListAudit) -> Result<AuditList> {
+        if let Some(cursor) = &ask.cursor {
+            let last: u64 = page::place_of(cursor)?;
+            ask.before_seq = Some(ask.before_seq.unwrap_or(last).min(last));
+        }
         let limit = limits::AUDIT_LIST.resolve(ask.limit)? as usize;
         self.look(move |view| {
             let mut entries = VecDeque::new();
@@ -82,9 +86,11 @@ impl Log {
                 !more
             })?;
             let oldest = entries.front().and_then(|entry| entry["seq"].as_u64());
+            let before_seq = oldest.filter(|_| more);
             Ok(AuditList {
                 count: entries.len() as u64,
-                before_seq: oldest.filter(|_| more),
+                before_seq,
+                next_cursor: before_seq.as_ref().map(page::cursor_of).transpose()?,
                 entries: entries.into(),
             })
         })
@@ -109,6 +115,7 @@ impl Log {
                     count: entries.len() as u64,
                     entries: entries.into(),
                     before_seq: None,
+                    next_cursor: None,
                 }),
             }
         })

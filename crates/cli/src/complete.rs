@@ -67,15 +67,15 @@ async fn names(client: &Client, wanted: Wanted) -> Result<Vec<String>> {
         }
         Wanted::Workspace => workspaces(client).await?,
         Wanted::Session => {
-            let sessions = client.list_terminals().await?;
+            let sessions = client.list_terminals(Default::default()).await?;
             sessions.into_iter().map(|one| one.session_id).collect()
         }
         Wanted::Environment => {
-            let all = client.list_environments().await?;
+            let all = client.list_environments(Default::default()).await?;
             all.into_iter().map(|one| one.name).collect()
         }
         Wanted::Template => {
-            let all = client.list_templates().await?;
+            let all = client.list_templates(Default::default()).await?;
             all.into_iter().map(|one| one.name).collect()
         }
         Wanted::Runtime => {
@@ -85,7 +85,10 @@ async fn names(client: &Client, wanted: Wanted) -> Result<Vec<String>> {
         }
         Wanted::Snapshot(id) => {
             let id = motu_core::SandboxId::parse(&id)?;
-            let all = client.list_snapshots(&id).await?.snapshots;
+            let all = client
+                .list_snapshots(&id, Default::default())
+                .await?
+                .snapshots;
             all.into_iter().map(|one| one.snapshot_name).collect()
         }
         Wanted::Service(id) => {
@@ -103,7 +106,10 @@ async fn names(client: &Client, wanted: Wanted) -> Result<Vec<String>> {
 
 /// Ids of workspaces, and their names.
 async fn workspaces(client: &Client) -> Result<Vec<String>> {
-    let all = client.list_workspaces().await?.into_iter();
+    let all = client
+        .list_workspaces(Default::default())
+        .await?
+        .into_iter();
     Ok(all
         .flat_map(|one| std::iter::once(one.workspace_id.to_string()).chain(one.name))
         .collect())

@@ -93,7 +93,13 @@ impl Drop for Bench {
     /// Removes everything, even after a failed test.
     fn drop(&mut self) {
         self.life(|life| async move {
-            for workspace in life.engine.list_workspaces().await.into_iter().flatten() {
+            for workspace in life
+                .engine
+                .list_workspaces(Default::default())
+                .await
+                .into_iter()
+                .flatten()
+            {
                 let _ = life.engine.delete_workspace(&workspace.workspace_id).await;
             }
             for sandbox in life

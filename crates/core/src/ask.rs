@@ -1,7 +1,8 @@
 //! What a call is made of: the parts of its address, and what the caller says.
 
+use crate::page::Page;
 use crate::project::Project;
-use crate::{Error, Result, SandboxId};
+use crate::{Error, Result, SandboxId, form};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -39,6 +40,11 @@ pub trait Ask:
         Vec::new()
     }
 
+    /// Which part of a list it asks for.
+    fn page(&self) -> Page {
+        Page::default()
+    }
+
     /// Whether it asks for the host itself.
     fn wants_host(&self) -> bool {
         false
@@ -52,8 +58,17 @@ pub struct Nothing {}
 
 impl Ask for Nothing {}
 
+impl Ask for Page {
+    fn page(&self) -> Page {
+        self.clone()
+    }
+}
+
 /// One part of an address, such as an id.
 pub trait Part: ToOwned {
+    /// The form of its text, for documents.
+    const FORM: &'static str = form::NAME;
+
     fn text(part: &Self::Owned) -> String;
     fn read(text: &str) -> Result<Self::Owned>;
     /// Completes a name of a project, for a caller who sees only that one. The family of the verb
@@ -74,6 +89,8 @@ pub trait Part: ToOwned {
 }
 
 impl Part for SandboxId {
+    const FORM: &'static str = form::SANDBOX_ID;
+
     fn text(part: &SandboxId) -> String {
         part.to_string()
     }
@@ -114,6 +131,8 @@ impl Part for str {
 
 /// A TCP port.
 impl Part for u16 {
+    const FORM: &'static str = form::PORT;
+
     fn text(part: &u16) -> String {
         part.to_string()
     }

@@ -80,6 +80,8 @@ impl<'de> Deserialize<'de> for AuditId {
 }
 
 impl Part for AuditId {
+    const FORM: &'static str = crate::form::AUDIT_ID;
+
     fn text(part: &AuditId) -> String {
         part.to_string()
     }
@@ -226,6 +228,9 @@ pub struct ListAudit {
     /// The newest of them; default 50.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<u64>,
+    /// The `next_cursor` of the page before, which has newer ones.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<String>,
 }
 
 /// Entries, oldest first.
@@ -237,6 +242,9 @@ pub struct AuditList {
     /// There are older ones: ask with this as `before_seq`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before_seq: Option<u64>,
+    /// The same as other lists say it: ask with this as `cursor`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_cursor: Option<String>,
 }
 
 /// Where following begins.

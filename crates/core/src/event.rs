@@ -21,6 +21,17 @@ macro_rules! kinds {
         }
 
         impl EventKind {
+    /// The form of a list of kinds, for documents: kinds, or families of them, with commas between.
+    pub fn form() -> String {
+        let kinds = EventKind::ALL.iter().map(|kind| kind.as_str());
+        let families = kinds.clone().filter_map(|kind| kind.split('.').next());
+        let mut all: Vec<&str> = kinds.chain(families).collect();
+        all.sort_unstable();
+        all.dedup();
+        let one = format!("({})", all.join("|").replace('.', r"\."));
+        format!("^{one}(,{one})*$")
+    }
+
             pub const ALL: &[EventKind] = &[$(EventKind::$kind),*];
 
             pub fn as_str(self) -> &'static str {

@@ -63,6 +63,8 @@ impl<'de> Deserialize<'de> for KeyId {
 }
 
 impl Part for KeyId {
+    const FORM: &'static str = crate::form::KEY_ID;
+
     fn text(part: &KeyId) -> String {
         part.to_string()
     }

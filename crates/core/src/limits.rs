@@ -59,6 +59,7 @@ limits! {
     ENV_FILE_BYTES = "env_file_bytes", default 131_072, 0 => 131_072, "bytes", "a file of variables for `--env-file`";
     ARGV_BYTES = "argv_bytes", default 131_072, 1 => 131_072, "bytes", "program, arguments and environment of one exec together";
     LIST_ENTRIES = "list_entries", default 1000, 1 => 10_000, "entries", "one page of a file listing or glob";
+    PAGE_ITEMS = "page_items", default 100, 1 => 1000, "records", "one page of a list (`limit` of its request); a list is whole where no page is asked for";
     PATH_BYTES = "path_bytes", default 4096, 1 => 4096, "bytes", "the longest path";
     MAX_SANDBOXES = "max_sandboxes", default 1000, 1 => 10_000, "sandboxes", "sandboxes alive at once under one state directory";
     QUOTA_SANDBOXES = "quota_sandboxes", default 0, 0 => 10_000, "sandboxes", "sandboxes of one owner that have a machine (0: any number); `[quota]` in config.toml";

@@ -25,11 +25,14 @@ macro_rules! lists {
             $(pub $owner: $id,)?
             pub count: u64,
             pub $items: Vec<$item>,
+            /// There are more: ask with this as `cursor`.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub next_cursor: Option<String>,
         }
 
         impl $list {
             pub fn new($($owner: $id,)? $items: Vec<$item>) -> $list {
-                $list { $($owner,)? count: $items.len() as u64, $items }
+                $list { $($owner,)? count: $items.len() as u64, $items, next_cursor: None }
             }
         }
 

@@ -7,6 +7,7 @@ use crate::audit::{AuditId, Facts};
 use crate::call::{CallPlan, CallResult};
 use crate::exec::{ExecEvent, ExecResult, ExecSession, Exited};
 use crate::files::{self, ByteStream, FileChange, FileEntry, TreeWritten};
+use crate::page::Page;
 use crate::runtime::Connection;
 use crate::sandbox::Sandbox;
 use crate::template::Template;
@@ -16,8 +17,12 @@ use crate::{
     Error, Project, Result, audit, build, exec, key, lists, policy, report, secret, terminal,
     workspace,
 };
-use futures_util::future::BoxFuture;
+use futures_util::future::{self, BoxFuture, Either};
 use futures_util::stream::{self, BoxStream, StreamExt};
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use tokio::io::{AsyncRead, ReadBuf};
 
 /// How much of a call is still to come when it is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +34,9 @@ pub enum Length {
     /// A session: one entry when it begins and one when it ends.
     Session,
 }
+
+/// Why something ends before its own end, once it does.
+pub type Cut = BoxFuture<'static, Error>;
 
 /// An answer of a verb.
 pub trait Outcome: Sized {
@@ -43,8 +51,18 @@ pub trait Outcome: Sized {
         Ok(())
     }
 
+    /// Keeps the part of a list that was asked for.
+    fn page(&mut self, _: &Page) -> Result<()> {
+        Ok(())
+    }
+
     /// Takes the name of the call along to whoever asked.
     fn mark(&mut self, _: &AuditId) {}
+
+    /// Ends what goes on after the answer as soon as this comes.
+    fn until(self, _: Cut) -> Self {
+        self
+    }
 
     /// Tells the end of what goes on after the answer.
     fn watched(self, _: Watch) -> Self {
@@ -153,8 +171,61 @@ fn watched<T: Send + 'static>(
     .boxed()
 }
 
+/// A stream that ends in an error as soon as it is cut.
+fn cut<T: Send + 'static>(
+    items: BoxStream<'static, Result<T>>,
+    cut: Cut,
+) -> BoxStream<'static, Result<T>> {
+    stream::unfold(Some((items, cut)), |state| async {
+        let (mut items, cut) = state?;
+        // Who is cut off hears nothing more, however much there is.
+        match future::select(cut, items.next()).await {
+            Either::Left((error, _)) => Some((Err(error), None)),
+            Either::Right((item, cut)) => Some((item?, Some((items, cut)))),
+        }
+    })
+    .boxed()
+}
+
+/// A connection that breaks off as soon as it is cut.
+struct Severed {
+    read: Box<dyn AsyncRead + Send + Unpin>,
+    cut: Cut,
+}
+
+impl AsyncRead for Severed {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if let Poll::Ready(error) = self.cut.as_mut().poll(cx) {
+            self.cut = Box::pin(future::ready(error.clone()));
+            return Poll::Ready(Err(io::Error::new(
+                io::ErrorKind::ConnectionAborted,
+                error.message,
+            )));
+        }
+        Pin::new(&mut self.read).poll_read(cx, buffer)
+    }
+}
+
+impl Outcome for Connection {
+    fn until(self, cut: Cut) -> Connection {
+        let read = self.read;
+        Connection {
+            read: Box::new(Severed { read, cut }),
+            ..self
+        }
+    }
+}
+
 impl Outcome for ByteStream {
     const LENGTH: Length = Length::Stream;
+
+    fn until(self, by: Cut) -> ByteStream {
+        cut(self, by)
+    }
 
     fn watched(self, watch: Watch) -> ByteStream {
         watched(self, watch, |watch, bytes| {
@@ -167,6 +238,10 @@ impl Outcome for ByteStream {
 impl Outcome for (FileEntry, ByteStream) {
     const LENGTH: Length = Length::Stream;
 
+    fn until(self, by: Cut) -> Self {
+        (self.0, cut(self.1, by))
+    }
+
     fn watched(self, watch: Watch) -> Self {
         (self.0, Outcome::watched(self.1, watch))
     }
@@ -175,6 +250,10 @@ impl Outcome for (FileEntry, ByteStream) {
 impl Outcome for BoxStream<'static, Result<FileChange>> {
     const LENGTH: Length = Length::Stream;
 
+    fn until(self, by: Cut) -> Self {
+        cut(self, by)
+    }
+
     fn watched(self, watch: Watch) -> Self {
         watched(self, watch, |_, _| false)
     }
@@ -182,6 +261,13 @@ impl Outcome for BoxStream<'static, Result<FileChange>> {
 
 impl Outcome for ExecSession {
     const LENGTH: Length = Length::Session;
+
+    fn until(self, by: Cut) -> ExecSession {
+        ExecSession {
+            events: cut(self.events, by),
+            ..self
+        }
+    }
 
     fn mark(&mut self, id: &AuditId) {
         self.audit_id = Some(id.clone());
@@ -309,26 +395,40 @@ impl Outcome for TreeWritten {
     }
 }
 
-/// Lists that hold what several projects may have.
-macro_rules! shared {
-    ($($list:ty { $items:ident } by |$within:ident, $one:ident| $ours:expr;)*) => {$(
+/// Lists that are given in pages: by what each has its place in them, and which of it a project
+/// has, where several may.
+macro_rules! paged {
+    ($($list:ty { $items:ident } at |$at:ident| $place:expr
+        $(, of |$within:ident, $one:ident| $ours:expr)?;)*) => {$(
         impl Outcome for $list {
-            fn within(&mut self, $within: &Within<'_>) -> Result<()> {
+            $(fn within(&mut self, $within: &Within<'_>) -> Result<()> {
                 $within.keep(&mut self.count, &mut self.$items, |$one| $ours)
+            })?
+
+            fn page(&mut self, page: &Page) -> Result<()> {
+                self.next_cursor = page.cut(&mut self.$items, |$at| $place)?;
+                self.count = self.$items.len() as u64;
+                Ok(())
             }
         }
     )*};
 }
 
-shared! {
-    lists::SandboxList { sandboxes } by |within, one| one.owner == within.project.owner();
-    lists::WorkspaceList { workspaces } by |within, one|
-        within.service.owner(&one.workspace_id) == Some(within.project.owner());
-    lists::TerminalList { sessions } by |within, one| within.project.has(&one.session_id);
-    lists::TemplateList { templates } by |within, one| within.project.has(&one.name);
-    lists::SecretList { secrets } by |within, one| within.project.has(&one.name);
-    lists::EnvironmentList { environments } by |within, one|
-        within.project.sees_environment(&one.name);
+paged! {
+    lists::SandboxList { sandboxes } at |one| (one.created_at, one.sandbox_id.clone()),
+        of |within, one| one.owner == within.project.owner();
+    lists::WorkspaceList { workspaces } at |one| one.workspace_id.clone(),
+        of |within, one| within.service.owner(&one.workspace_id) == Some(within.project.owner());
+    lists::TerminalList { sessions } at |one| one.session_id.to_string(),
+        of |within, one| within.project.has(&one.session_id);
+    lists::TemplateList { templates } at |one| one.name.clone(),
+        of |within, one| within.project.has(&one.name);
+    lists::SecretList { secrets } at |one| one.name.clone(),
+        of |within, one| within.project.has(&one.name);
+    lists::EnvironmentList { environments } at |one| one.name.clone(),
+        of |within, one| within.project.sees_environment(&one.name);
+    lists::SnapshotList { snapshots } at |one| (one.created_at, one.snapshot_name.clone());
+    lists::KeyList { keys } at |one| (one.created_at, one.key_id.to_string());
 }
 
 impl Outcome for audit::AuditList {
@@ -370,11 +470,11 @@ macro_rules! silent {
 }
 
 silent! {
-    (), String, Connection, exec::Background,
+    (), String, exec::Background,
     build::BuildContext, files::FileHash, files::FilePage,
     lists::PortList, lists::ProcessList, lists::Reaped,
-    lists::ServiceList, lists::ShellList, lists::SnapshotList, lists::WorkspaceCopies,
-    lists::KeyList, key::Key, key::KeyCreated,
+    lists::ServiceList, lists::ShellList, lists::WorkspaceCopies,
+    key::Key, key::KeyCreated,
     report::Backup, report::Doctor, report::Environment, report::Metrics, crate::metrics::MetricsHistory, crate::metrics::MetricsFlushed, report::Pruned,
     terminal::Terminal, terminal::TerminalOpened, terminal::TerminalScreen,
     terminal::TerminalScrollback, terminal::TerminalTranscript,

@@ -2,6 +2,7 @@
 
 use crate::ask::Ask;
 use crate::call::{CallDestination, SecretRef};
+use crate::page::Page;
 use crate::policy::PolicyRef;
 use crate::size::Size;
 use crate::template::TemplateRef;
@@ -257,11 +258,17 @@ impl Sandbox {
 }
 
 /// Which sandboxes are listed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ListSandboxes {
     /// Also those that are gone, as far as they are remembered.
     pub all: bool,
+    /// At most so many (`page_items`), the oldest first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u64>,
+    /// The `next_cursor` of the page before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<String>,
 }
 
 /// How many live copies are made.
@@ -364,5 +371,12 @@ impl Ask for CommitSandbox {
         Ok(())
     }
 }
-impl Ask for ListSandboxes {}
+impl Ask for ListSandboxes {
+    fn page(&self) -> Page {
+        Page {
+            limit: self.limit,
+            cursor: self.cursor.clone(),
+        }
+    }
+}
 impl Ask for Keepalive {}

@@ -1,6 +1,7 @@
 //! What keys may do, and who knows them.
 
 use crate::key::{CreateKey, Key, KeyId, Scope};
+use crate::outcome::Cut;
 use crate::project::Project;
 use crate::verb::{Effect, Info};
 use crate::{Error, Result, limits};
@@ -130,6 +131,9 @@ impl Granted {
 pub trait Keyring: Send + Sync + 'static {
     /// Who sends this key. One that is unknown, revoked or wrong fails in the same words.
     fn admit(&self, key: &str) -> Result<Granted>;
+
+    /// Waits until a key that was admitted is good no more: what its sender is told then.
+    fn ends(&self, key: &KeyId) -> Cut;
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use crate::Error;
 use serde::{Deserialize, Serialize};
 
-const NAMES: [(&str, i32); 14] = [
+const NAMES: [(&str, i32); 15] = [
     ("HUP", 1),
     ("INT", 2),
     ("QUIT", 3),
@@ -17,6 +17,7 @@ const NAMES: [(&str, i32); 14] = [
     ("TERM", 15),
     ("CONT", 18),
     ("STOP", 19),
+    ("TSTP", 20),
     ("WINCH", 28),
 ];
 
@@ -55,6 +56,12 @@ impl From<Signal> for String {
     fn from(signal: Signal) -> String {
         signal.0.to_string()
     }
+}
+
+/// The form of a signal's text, for documents.
+pub fn form() -> String {
+    let names: Vec<&str> = NAMES.iter().map(|(name, _)| *name).collect();
+    format!("^((SIG)?({})|[1-9]|[1-5][0-9]|6[0-4])$", names.join("|"))
 }
 
 /// Reads `TERM`, `SIGTERM`, `term` or `15`.

@@ -9,13 +9,15 @@ use motu_core::hint;
 use motu_core::hint::verb;
 use motu_core::key::{self, CreateKey, Key, KeyCreated, KeyId};
 use motu_core::lists::KeyList;
+use motu_core::outcome::Cut;
 use motu_core::scope::{Granted, Keyring};
 use motu_core::{Error, Result, limits};
 use sha2::{Digest, Sha256};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use subtle::ConstantTimeEq;
+use tokio::sync::watch;
 
 /// How often it is written down when keys were used.
 const NOTED: Duration = Duration::from_secs(60);
@@ -27,6 +29,8 @@ pub struct Keys {
     all: Mutex<HashMap<KeyId, Entry>>,
     /// Held by whoever makes or revokes one.
     turn: tokio::sync::Mutex<()>,
+    /// Those that were revoked since this daemon began, for whoever has one in use.
+    revoked: watch::Sender<HashSet<KeyId>>,
 }
 
 #[derive(Debug)]
@@ -48,6 +52,7 @@ impl Keys {
             all: Mutex::new(entries.collect()),
             store,
             turn: tokio::sync::Mutex::default(),
+            revoked: watch::Sender::default(),
         });
         let weak = Arc::downgrade(&keys);
         tokio::spawn(async move {
@@ -126,6 +131,9 @@ impl Keys {
             entry.key.revoked_at.get_or_insert_with(Timestamp::now);
             entry.key.clone()
         };
+        self.revoked.send_modify(|all| {
+            all.insert(id.clone());
+        });
         self.store.update_keys(vec![key.clone()]).await?;
         Ok(key)
     }
@@ -178,6 +186,32 @@ impl Keyring for Keys {
             project: entry.key.project.clone(),
             scopes: entry.key.scopes.clone(),
             calls_per_minute: entry.key.calls_per_minute,
+        })
+    }
+
+    fn ends(&self, id: &KeyId) -> Cut {
+        let mut revoked = self.revoked.subscribe();
+        let expires_at = self.all().get(id).and_then(|entry| entry.key.expires_at);
+        let id = id.clone();
+        Box::pin(async move {
+            let over = async {
+                let Some(at) = expires_at else {
+                    return std::future::pending().await;
+                };
+                // In steps, so that a clock that is set does not keep a key good.
+                while let Ok(left) = Duration::try_from(at.duration_since(Timestamp::now()))
+                    && !left.is_zero()
+                {
+                    tokio::time::sleep(left.min(NOTED)).await;
+                }
+                key::expired(at)
+            };
+            tokio::select! {
+                biased;
+                // Whoever could revoke it may be gone: then only time ends it.
+                Ok(_) = revoked.wait_for(|all| all.contains(&id)) => key::unknown(),
+                error = over => error,
+            }
         })
     }
 }

@@ -90,7 +90,7 @@ impl Service for Engine {
         self.keys.create(ask).await
     }
 
-    async fn list_keys(&self) -> Result<KeyList> {
+    async fn list_keys(&self, _: motu_core::Page) -> Result<KeyList> {
         Ok(self.keys.list())
     }
 
@@ -130,7 +130,7 @@ impl Service for Engine {
         self.events.lines(ask).await
     }
 
-    async fn list_environments(&self) -> Result<EnvironmentList> {
+    async fn list_environments(&self, _: motu_core::Page) -> Result<EnvironmentList> {
         self.environments.list().await
     }
 
@@ -183,7 +183,7 @@ impl Service for Engine {
         self.templates.put(name, ask, progress).await
     }
 
-    async fn list_templates(&self) -> Result<TemplateList> {
+    async fn list_templates(&self, _: motu_core::Page) -> Result<TemplateList> {
         Ok(self.templates.list())
     }
 
@@ -357,7 +357,7 @@ impl Service for Engine {
         self.sandboxes.keep_secret(name, ask).await
     }
 
-    async fn list_secrets(&self) -> Result<SecretList> {
+    async fn list_secrets(&self, _: motu_core::Page) -> Result<SecretList> {
         self.sandboxes.known_secrets().await
     }
 

@@ -32,11 +32,11 @@ pub use meter::Figures;
 pub use reach::Reach;
 pub use record::Witness;
 
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, Either, select};
 use meter::Meter;
 use motu_core::audit::on_behalf;
 use motu_core::limits::{KEY_CALLS_PER_MINUTE, QUOTA_CALLS_PER_MINUTE};
-use motu_core::outcome::{Length, Outcome, Watch, Within};
+use motu_core::outcome::{Cut, Length, Outcome, Watch, Within};
 use motu_core::scope::Keyring;
 use motu_core::verb::{Ask, Effect, Shape, Verb};
 use motu_core::{Backend, Error, Result};
@@ -151,13 +151,24 @@ impl Gate {
             Length::Session => Some(entry.begins()),
             Length::Whole | Length::Stream => None,
         };
+        let page = call.ask().page();
         // What changes by this call is told with its name.
-        let work = call.on(&*self.engine, extra);
-        let mut answer = match on_behalf(entry.id().cloned(), work).await {
+        let work = on_behalf(entry.id().cloned(), call.on(&*self.engine, extra));
+        let done = match self.cut(caller) {
+            None => work.await,
+            Some(cut) => match select(cut, Box::pin(work)).await {
+                Either::Left((error, _)) => Err(error),
+                // What is left of it is not for a key that is good no more.
+                Either::Right((done, cut)) => done.map(|answer| answer.until(cut)),
+            },
+        };
+        let mut answer = match done {
             Ok(answer) => answer,
             Err(error) => return Err(refused(entry, error).await),
         };
-        if let Err(error) = self.show(caller, &mut answer) {
+        // What a caller may not see takes no place in a page.
+        let shown = self.show(caller, &mut answer);
+        if let Err(error) = shown.and_then(|()| answer.page(&page)) {
             return Err(refused(entry, error).await);
         }
         if let Some(id) = entry.id() {
@@ -176,6 +187,14 @@ impl Gate {
             }
         }
         Ok(answer)
+    }
+
+    /// What ends a call before its time: that its key is good no more.
+    fn cut(&self, caller: &Caller) -> Option<Cut> {
+        match (&caller.who, &self.keys) {
+            (Who::Key(granted), Some(keys)) => Some(keys.ends(&granted.key_id)),
+            _ => None,
+        }
     }
 
     /// Whether the call may be made, and of what.

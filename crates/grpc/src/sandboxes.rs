@@ -144,7 +144,7 @@ impl Agent {
     }
 
     pub async fn list(self, _: ListSandboxesRequest) -> Result<ListSandboxesResponse> {
-        let all = self.list_sandboxes(ListSandboxes { all: false }).await?;
+        let all = self.list_sandboxes(ListSandboxes::default()).await?;
         Ok(ListSandboxesResponse {
             auto_paused_sandbox_ids: self.naps.news(&self.owner(), &all),
             sandboxes: all.sandboxes.into_iter().map(info).collect(),
@@ -164,8 +164,11 @@ impl Agent {
             let error = Error::new(ErrorKind::Denied, "this caller may not end the daemon");
             return Err(error.hint("the operator of the host may"));
         }
-        let all = self.list_sandboxes(ListSandboxes { all: false }).await?;
-        let (owner, kept) = (self.owner(), self.list_workspaces().await?.workspaces);
+        let all = self.list_sandboxes(ListSandboxes::default()).await?;
+        let (owner, kept) = (
+            self.owner(),
+            self.list_workspaces(Default::default()).await?.workspaces,
+        );
         let own = |sandbox: &Sandbox| {
             let kept = kept
                 .iter()

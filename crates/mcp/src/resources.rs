@@ -57,7 +57,13 @@ impl Shared {
             return Ok(all);
         }
         if self.options.profile.has_workspaces() {
-            for one in self.service.list_workspaces().await?.iter().take(LISTED) {
+            for one in self
+                .service
+                .list_workspaces(Default::default())
+                .await?
+                .iter()
+                .take(LISTED)
+            {
                 let id = &one.workspace_id;
                 for part in ["logs", "diff"] {
                     let uri = format!("motu://workspaces/{id}/{part}");
@@ -66,7 +72,13 @@ impl Shared {
             }
         }
         if self.options.profile.has_terminals() {
-            for one in self.service.list_terminals().await?.iter().take(LISTED) {
+            for one in self
+                .service
+                .list_terminals(Default::default())
+                .await?
+                .iter()
+                .take(LISTED)
+            {
                 let id = TerminalId::parse(&one.session_id)?;
                 for part in ["screen", "transcript", "recording"] {
                     let name = format!("{part} of {id}");

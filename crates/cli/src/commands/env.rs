@@ -140,7 +140,11 @@ impl Args {
         let client = context.client();
         match self.command {
             Command::List { json } => {
-                answer(json, &client.list_environments().await?, |all| list(all));
+                answer(
+                    json,
+                    &client.list_environments(Default::default()).await?,
+                    |all| list(all),
+                );
             }
             Command::Pull { name, json } => {
                 let environment = pull::pull(&client, &name, Reader::of(json)).await?;

@@ -93,7 +93,9 @@ impl Args {
                 created(json, &client.create_key(ask).await?);
             }
             Command::List { json } => {
-                answer(json, &client.list_keys().await?, |all| list(all));
+                answer(json, &client.list_keys(Default::default()).await?, |all| {
+                    list(all)
+                });
             }
             Command::Revoke { id, json } => {
                 let revoked = client.revoke_key(&KeyId::parse(&id)?).await?;

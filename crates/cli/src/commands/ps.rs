@@ -22,7 +22,10 @@ pub struct Args {
 
 impl Args {
     pub async fn run(self, context: &Context) -> Result<ExitCode> {
-        let ask = ListSandboxes { all: self.all };
+        let ask = ListSandboxes {
+            all: self.all,
+            ..ListSandboxes::default()
+        };
         let sandboxes = context.client().list_sandboxes(ask).await?;
         answer(self.json, &sandboxes, |sandboxes| text(sandboxes));
         Ok(ExitCode::SUCCESS)

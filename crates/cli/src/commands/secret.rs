@@ -157,7 +157,11 @@ impl Args {
                 });
             }
             Command::List { json } => {
-                answer(json, &client.list_secrets().await?, |all| list(all));
+                answer(
+                    json,
+                    &client.list_secrets(Default::default()).await?,
+                    |all| list(all),
+                );
             }
             Command::Rm { name, json } => {
                 let gone = client.remove_secret(&name).await?;

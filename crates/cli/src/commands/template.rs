@@ -205,7 +205,11 @@ impl Args {
                 told(&built, json);
             }
             Command::List { json } => {
-                answer(json, &client.list_templates().await?, |all| list(all));
+                answer(
+                    json,
+                    &client.list_templates(Default::default()).await?,
+                    |all| list(all),
+                );
             }
             Command::Show { name, json } => {
                 answer(json, &client.get_template(&name).await?, facts);

@@ -140,9 +140,17 @@ async fn a_backup_of_what_runs_is_restored_whole() {
     sh(&world, &first, "sha256sum -c sum").await;
     let policy = world.client().get_policy("own").await.unwrap();
     assert_eq!(policy.source, "file");
-    let secrets = world.client().list_secrets().await.unwrap();
+    let secrets = world
+        .client()
+        .list_secrets(Default::default())
+        .await
+        .unwrap();
     assert_eq!(secrets.secrets[0].name, "api-key");
-    let snapshots = world.client().list_snapshots(&first).await.unwrap();
+    let snapshots = world
+        .client()
+        .list_snapshots(&first, Default::default())
+        .await
+        .unwrap();
     assert_eq!(snapshots.snapshots.len(), 2);
     // A restore does not overwrite existing state.
     world.stop();

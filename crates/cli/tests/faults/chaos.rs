@@ -184,7 +184,7 @@ impl Storm<'_> {
     async fn move_home(&mut self) {
         let _calm = self.shore.calm.write().await;
         let client = self.shore.client();
-        for row in client.list_workspaces().await.unwrap() {
+        for row in client.list_workspaces(Default::default()).await.unwrap() {
             if row.state == State::Paused {
                 let _ = client.resume_sandbox(&row.workspace_id).await;
             }

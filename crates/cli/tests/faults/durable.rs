@@ -366,7 +366,11 @@ async fn a_disk_that_has_met_errors_is_named_and_not_saved() {
     let error = refused(ErrorKind::Unavailable, saved);
     assert!(error.message.contains("kept/faulty/disks-1"), "{error:?}");
     assert!(error.hint.is_some_and(|hint| hint.contains("e2fsck")));
-    let listed = client.list_snapshots(&id).await.unwrap().snapshots;
+    let listed = client
+        .list_snapshots(&id, Default::default())
+        .await
+        .unwrap()
+        .snapshots;
     let names: Vec<&str> = listed.iter().map(|one| &*one.snapshot_name).collect();
     assert_eq!(names, ["baseline", "sound"]);
     client.stop_workspace(&id).await.unwrap();

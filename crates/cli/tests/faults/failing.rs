@@ -108,7 +108,10 @@ async fn fails_on(runtime: &str) {
     let error = refused(ErrorKind::Unavailable, saved);
     assert!(error.message.contains("errors"), "{error:?}");
     assert!(error.hint.is_some(), "{error:?}");
-    let names = client.list_snapshots(&id).await.unwrap();
+    let names = client
+        .list_snapshots(&id, Default::default())
+        .await
+        .unwrap();
     let names: Vec<_> = names
         .snapshots
         .iter()

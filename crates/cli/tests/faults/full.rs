@@ -312,7 +312,14 @@ async fn a_full_workspace_is_a_limit_and_can_be_emptied() {
         .await;
     refused(ErrorKind::NotFound, missing);
     assert_eq!(sh(&world, &id, "cat kept").await.stdout, "mine\n");
-    assert_eq!(client.list_workspaces().await.unwrap().len(), 1);
+    assert_eq!(
+        client
+            .list_workspaces(Default::default())
+            .await
+            .unwrap()
+            .len(),
+        1
+    );
     // The workspace can be stopped and started while it is full.
     client.stop_workspace(&id).await.unwrap();
     client.start_workspace(&id).await.unwrap();

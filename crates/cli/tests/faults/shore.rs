@@ -310,7 +310,11 @@ impl Shore {
         }
         let text = |path: &str| found.get(path).cloned().flatten();
         lost += self.judge(&self.least(), text, "the end");
-        let listed = client.list_snapshots(&self.id).await.unwrap().snapshots;
+        let listed = client
+            .list_snapshots(&self.id, Default::default())
+            .await
+            .unwrap()
+            .snapshots;
         for name in self.saved.lock().unwrap().iter() {
             if !listed.iter().any(|one| one.snapshot_name == *name) {
                 println!("snapshot {name} is gone");
@@ -332,7 +336,7 @@ impl Shore {
             self.acknowledged.load(Ordering::SeqCst),
             self.cut_off.load(Ordering::SeqCst)
         );
-        for row in client.list_workspaces().await.unwrap() {
+        for row in client.list_workspaces(Default::default()).await.unwrap() {
             let _ = client.delete_workspace(&row.workspace_id).await;
         }
         lost

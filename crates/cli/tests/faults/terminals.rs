@@ -86,7 +86,11 @@ async fn files(world: &World, session: &str) -> PathBuf {
 }
 
 async fn names(world: &World) -> Vec<String> {
-    let all = world.client().list_terminals().await.unwrap();
+    let all = world
+        .client()
+        .list_terminals(Default::default())
+        .await
+        .unwrap();
     let mut all: Vec<String> = all.iter().map(|one| one.session_id.to_string()).collect();
     all.sort();
     all
@@ -210,7 +214,11 @@ async fn the_default_place_is_made_once_and_kept() {
     for terminal in [one, two] {
         assert_eq!(terminal.sandbox_id.as_str(), DEFAULT_PLACE);
     }
-    let places = world.client().list_workspaces().await.unwrap();
+    let places = world
+        .client()
+        .list_workspaces(Default::default())
+        .await
+        .unwrap();
     assert_eq!(places.len(), 1, "{places:?}");
     run(&world, "one", "echo kept > /workspace/note").await;
     world.restart();
@@ -218,7 +226,11 @@ async fn the_default_place_is_made_once_and_kept() {
     open(&world, sh("three", None)).await;
     let said = run(&world, "three", "cat /workspace/note").await;
     assert_eq!(said.output, "kept\n", "{said:?}");
-    let places = world.client().list_workspaces().await.unwrap();
+    let places = world
+        .client()
+        .list_workspaces(Default::default())
+        .await
+        .unwrap();
     assert_eq!(places.len(), 1, "{places:?}");
 }
 

@@ -85,7 +85,7 @@ async fn digests(world: &World, id: &WorkspaceId) -> BTreeMap<String, String> {
 async fn assert_whole(world: &World) -> BTreeSet<String> {
     let client = world.client();
     let mut ids = BTreeSet::new();
-    for row in client.list_workspaces().await.unwrap() {
+    for row in client.list_workspaces(Default::default()).await.unwrap() {
         let id = &row.workspace_id;
         let status = client.status_workspace(id).await.unwrap();
         match status.state {
@@ -257,7 +257,12 @@ async fn a_daemon_killed_while_it_saves() {
         world.start();
         assert_whole(&world).await;
         assert_remembered(&world, &id, &marker).await;
-        let list = world.client().list_snapshots(&id).await.unwrap().snapshots;
+        let list = world
+            .client()
+            .list_snapshots(&id, Default::default())
+            .await
+            .unwrap()
+            .snapshots;
         let names: BTreeSet<String> = list.into_iter().map(|one| one.snapshot_name).collect();
         let mut possible = acknowledged.clone();
         possible.extend(in_flight.map(|number| format!("s-{number}")));
@@ -333,7 +338,12 @@ async fn a_daemon_killed_while_it_resets() {
             kept if kept == dirty => assert_remembered(&world, &id, &marker).await,
             other => panic!("state {other}, neither the old nor the saved one"),
         }
-        let list = world.client().list_snapshots(&id).await.unwrap().snapshots;
+        let list = world
+            .client()
+            .list_snapshots(&id, Default::default())
+            .await
+            .unwrap()
+            .snapshots;
         assert_eq!(list.len(), 2, "{list:?}");
         let disks = std::fs::read_dir(world.home().join("kept/reset")).unwrap();
         let disks = disks.flatten().map(|entry| entry.file_name());

@@ -70,6 +70,8 @@ impl From<TerminalId> for String {
 }
 
 impl Part for TerminalId {
+    const FORM: &'static str = crate::form::TERMINAL_ID;
+
     fn text(part: &TerminalId) -> String {
         part.to_string()
     }

@@ -22,6 +22,7 @@ use crate::lists::{
     ServiceList, SnapshotList, TemplateList, WorkspaceCopies, WorkspaceList,
 };
 use crate::metrics::{MetricsFlushed, MetricsHistory, ReadMetrics};
+use crate::page::Page;
 use crate::policy::{Explained, Policy};
 use crate::report::ProgressSink;
 use crate::report::{Backup, Doctor, Environment, Metrics, Pruned, Version};
@@ -102,7 +103,7 @@ verbs! {
     value create_key = CreateKey(; NewKey) -> KeyCreated,
         POST "/v1/keys" 201, Changes, "keys";
     /// Every key, without what callers send
-    value list_keys = ListKeys() -> KeyList,
+    value list_keys = ListKeys(; Page) -> KeyList,
         GET "/v1/keys" 200, Reads, "keys";
     /// Make a key good for nothing, from now on and for ever
     value revoke_key = RevokeKey(key: KeyId) -> Key,
@@ -140,7 +141,7 @@ verbs! {
         GET "/v1/events" 200, Reads, "events", "application/x-ndjson";
 
     /// Every environment, installed or known by name
-    value list_environments = ListEnvironments() -> EnvironmentList,
+    value list_environments = ListEnvironments(; Page) -> EnvironmentList,
         GET "/v1/environments" 200, Reads, "environments";
     /// One environment
     value inspect_environment = InspectEnvironment(name: str) -> Environment,
@@ -187,7 +188,7 @@ verbs! {
     steps put_template = PutTemplate(name: str; TemplateDefinition => progress: ProgressSink) -> Template,
         PUT "/v1/templates/{name}" 200, Runs, "templates";
     /// Every template
-    value list_templates = ListTemplates() -> TemplateList,
+    value list_templates = ListTemplates(; Page) -> TemplateList,
         GET "/v1/templates" 200, Reads, "templates";
     /// One template, and the machines that wait for it
     value get_template = GetTemplate(name: str) -> Template,
@@ -278,7 +279,7 @@ verbs! {
     value set_secret = SetSecret(name: str; secret::SetSecret) -> SecretSummary,
         PUT "/v1/secrets/{name}" 200, Settles, "secrets";
     /// The secrets of typed calls, without their values
-    value list_secrets = ListSecrets() -> SecretList,
+    value list_secrets = ListSecrets(; Page) -> SecretList,
         GET "/v1/secrets" 200, Reads, "secrets";
     /// Forget a secret
     value remove_secret = RemoveSecret(name: str) -> SecretSummary,
@@ -419,7 +420,7 @@ verbs! {
     value create_workspace = CreateWorkspace(; NewWorkspace) -> Workspace,
         POST "/v1/workspaces" 201, Changes, "workspaces";
     /// Every workspace, the most recently active first
-    value list_workspaces = ListWorkspaces() -> WorkspaceList,
+    value list_workspaces = ListWorkspaces(; Page) -> WorkspaceList,
         GET "/v1/workspaces" 200, Reads, "workspaces";
     /// One workspace
     value status_workspace = StatusWorkspace(id: WorkspaceId) -> Workspace,
@@ -498,7 +499,7 @@ verbs! {
     value create_snapshot = CreateSnapshot(id: WorkspaceId; SaveAs) -> Snapshot,
         POST "/v1/workspaces/{id}/snapshots" 201, Changes, "snapshots";
     /// The baseline and every named snapshot
-    value list_snapshots = ListSnapshots(id: WorkspaceId) -> SnapshotList,
+    value list_snapshots = ListSnapshots(id: WorkspaceId; Page) -> SnapshotList,
         GET "/v1/workspaces/{id}/snapshots" 200, Reads, "snapshots";
     /// Delete a named snapshot
     value delete_snapshot = DeleteSnapshot(id: WorkspaceId, name: str) -> Snapshot,

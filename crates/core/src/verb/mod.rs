@@ -164,6 +164,9 @@ pub trait Verb: Sized + Send + 'static {
     /// What cannot be written down: a stream of content, a place for the steps.
     type Extra: Send + 'static;
 
+    /// The forms of its parts, in their order.
+    const FORMS: &'static [&'static str];
+
     /// Of this answer, in HTTP; mostly [`Info::status`].
     fn status(answer: &Self::Answer) -> u16;
     /// The parts of the address, in the order of [`Info::path`].
@@ -289,6 +292,8 @@ macro_rules! verbs {
                 type Ask = verbs!(@type $($ask)?);
                 type Answer = $answer;
                 type Extra = verbs!(@extra $($extra_type)?);
+                const FORMS: &'static [&'static str] =
+                    &[$(<$part_type as $crate::verb::Part>::FORM),*];
 
                 fn status(answer: &$answer) -> u16 {
                     let _ = answer;

@@ -4,6 +4,7 @@ use super::verbs;
 use crate::exec::{ExecSession, TtySize};
 use crate::files::ByteStream;
 use crate::lists::{ShellList, TerminalList};
+use crate::page::Page;
 use crate::terminal::{
     ConfigureTerminal, ExpectInTerminal as Expect, OpenTerminal as Open, PollTerminal as Poll,
     ReadScreen, ReadScrollback, ReadTranscript, RunInTerminal as RunLine,
@@ -28,7 +29,7 @@ verbs! {
     value open_terminal = OpenTerminal(; Open) -> TerminalOpened,
         POST "/v1/terminals" 201 or 200 unless created, Runs, "terminals";
     /// Every session: the living ones first, the most recently active first among them
-    value list_terminals = ListTerminals() -> TerminalList,
+    value list_terminals = ListTerminals(; Page) -> TerminalList,
         GET "/v1/terminals" 200, Reads, "terminals";
     /// One session, and what it waits for
     value get_terminal = GetTerminal(terminal: TerminalId) -> Terminal,

@@ -128,31 +128,7 @@ pub fn signal(name: &str) -> Result<(i32, String)> {
 
 /// A signal by name, with or without SIG, or by number.
 pub fn signal_number(name: &str) -> Result<i32> {
-    let plain = name.to_ascii_uppercase();
-    let plain = plain.strip_prefix("SIG").unwrap_or(&plain);
-    let known = [
-        ("HUP", libc::SIGHUP),
-        ("INT", libc::SIGINT),
-        ("QUIT", libc::SIGQUIT),
-        ("KILL", libc::SIGKILL),
-        ("USR1", libc::SIGUSR1),
-        ("USR2", libc::SIGUSR2),
-        ("TERM", libc::SIGTERM),
-        ("CONT", libc::SIGCONT),
-        ("STOP", libc::SIGSTOP),
-        ("TSTP", libc::SIGTSTP),
-        ("WINCH", libc::SIGWINCH),
-    ];
-    let by_name = known.iter().find(|(known, _)| *known == plain);
-    let number = by_name
-        .map(|(_, number)| *number)
-        .or_else(|| plain.parse().ok());
-    number
-        .filter(|number| (1..=64).contains(number))
-        .ok_or_else(|| {
-            Error::invalid(format!("there is no signal {name:?}"))
-                .hint("INT, TERM, HUP, QUIT, KILL, TSTP, CONT, USR1, USR2 or a number")
-        })
+    motu_core::signal::parse(name)
 }
 
 #[cfg(test)]

@@ -154,7 +154,7 @@ impl motu_core::Terminals for Terminals {
         self.open(request).await
     }
 
-    async fn list_terminals(&self) -> Result<TerminalList> {
+    async fn list_terminals(&self, _: motu_core::Page) -> Result<TerminalList> {
         let mut all = Vec::new();
         for entry in self.sessions.all() {
             all.extend(self.describe_session(&entry, Freshness::Any).await?);

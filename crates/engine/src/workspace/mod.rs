@@ -82,7 +82,7 @@ impl motu_core::Workspaces for Workspaces {
         self.create(request).await
     }
 
-    async fn list_workspaces(&self) -> Result<WorkspaceList> {
+    async fn list_workspaces(&self, _: motu_core::Page) -> Result<WorkspaceList> {
         self.list().await.map(WorkspaceList::new)
     }
 
@@ -185,7 +185,7 @@ impl motu_core::Workspaces for Workspaces {
         self.take_snapshot(id, &ask.snapshot_name).await
     }
 
-    async fn list_snapshots(&self, id: &WorkspaceId) -> Result<SnapshotList> {
+    async fn list_snapshots(&self, id: &WorkspaceId, _: motu_core::Page) -> Result<SnapshotList> {
         self.snapshot_list(id).await
     }
 

@@ -73,7 +73,7 @@ async fn create(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
 async fn list(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
     let list = call
         .service()
-        .list_snapshots(&arguments.workspace()?)
+        .list_snapshots(&arguments.workspace()?, Default::default())
         .await?;
     let text: String = list.snapshots.iter().map(row).collect();
     Ok(Answer::new(text, &list))

@@ -222,7 +222,7 @@ async fn vm_run(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
 }
 
 async fn vm_list_environments(call: &Call, _: Arguments) -> Result<Answer, Stop> {
-    let all = call.service().list_environments().await?;
+    let all = call.service().list_environments(Default::default()).await?;
     let text: String = all
         .iter()
         .map(|one| {

@@ -288,7 +288,7 @@ fn row(one: &WorkspaceSummary) -> String {
 }
 
 async fn list(call: &Call, _: Arguments) -> Result<Answer, Stop> {
-    let mut all = call.service().list_workspaces().await?;
+    let mut all = call.service().list_workspaces(Default::default()).await?;
     let mut text = count(all.len() as u64, "workspace") + "\n";
     text.extend(all.iter().take(ROWS).map(row));
     all.workspaces.truncate(ROWS);

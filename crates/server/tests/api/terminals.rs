@@ -60,7 +60,7 @@ async fn the_life_of_a_session() {
         made::terminal(&named("db shell")),
         made::terminal(&named("over")),
     ]);
-    verb!(world.list_terminals() gets null, answers all);
+    verb!(world.list_terminals(Default::default()) gets null, answers all);
     let change = ConfigureTerminal {
         description: Some(String::new()),
         size: Some(TtySize { cols: 2, rows: 1 }),

@@ -55,7 +55,7 @@ async fn the_life_of_a_workspace() {
     };
     verb!(world.create_workspace(request.clone()) gets request, answers one);
     let summary = WorkspaceSummary::from(&one);
-    verb!(world.list_workspaces() gets null, answers WorkspaceList::new(vec![summary]));
+    verb!(world.list_workspaces(Default::default()) gets null, answers WorkspaceList::new(vec![summary]));
     verb!(world.status_workspace(&ws()) gets "ws-a", answers one);
     let update = UpdateWorkspace {
         clear_name: true,
@@ -229,7 +229,7 @@ async fn snapshots_and_the_disk() {
     verb!(world.create_snapshot(&ws(), SaveAs::named(ODD)) gets ["ws-a", ODD], answers made::snapshot(&ws(), ODD));
     let both = [BASELINE, "before"].map(|name| made::snapshot(&ws(), name));
     let list = SnapshotList::new(ws(), both.to_vec());
-    verb!(world.list_snapshots(&ws()) gets "ws-a", answers list);
+    verb!(world.list_snapshots(&ws(), Default::default()) gets "ws-a", answers list);
     for name in [ODD, "diff", ".."] {
         verb!(world.delete_snapshot(&ws(), name) gets ["ws-a", name], answers made::snapshot(&ws(), name));
         let options = DiffOptions { max_bytes: Some(5) };

@@ -161,7 +161,7 @@ impl Service for Stub {
     async fn set_secret(&self, _: &str, _: SetSecret) -> Result<SecretSummary> {
         nothing()
     }
-    async fn list_secrets(&self) -> Result<SecretList> {
+    async fn list_secrets(&self, _: motu_core::Page) -> Result<SecretList> {
         Ok(SecretList::new(Vec::new()))
     }
     async fn remove_secret(&self, _: &str) -> Result<SecretSummary> {
@@ -176,7 +176,7 @@ impl Service for Stub {
     async fn create_key(&self, _: CreateKey) -> Result<KeyCreated> {
         nothing()
     }
-    async fn list_keys(&self) -> Result<KeyList> {
+    async fn list_keys(&self, _: motu_core::Page) -> Result<KeyList> {
         nothing()
     }
     async fn revoke_key(&self, _: &KeyId) -> Result<Key> {
@@ -210,7 +210,7 @@ impl Service for Stub {
     async fn export_audit(&self) -> Result<ByteStream> {
         Ok(stream::empty().boxed())
     }
-    async fn list_environments(&self) -> Result<EnvironmentList> {
+    async fn list_environments(&self, _: motu_core::Page) -> Result<EnvironmentList> {
         Ok(EnvironmentList::new(Vec::new()))
     }
     async fn inspect_environment(&self, name: &str) -> Result<Environment> {
@@ -310,7 +310,7 @@ impl Service for Stub {
     ) -> Result<Template> {
         nothing()
     }
-    async fn list_templates(&self) -> Result<TemplateList> {
+    async fn list_templates(&self, _: motu_core::Page) -> Result<TemplateList> {
         Ok(TemplateList::new(Vec::new()))
     }
     async fn get_template(&self, _: &str) -> Result<Template> {

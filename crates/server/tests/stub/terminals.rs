@@ -163,7 +163,7 @@ impl Terminals for Stub {
             terminal: terminal(&id),
         })
     }
-    async fn list_terminals(&self) -> Result<TerminalList> {
+    async fn list_terminals(&self, _: motu_core::Page) -> Result<TerminalList> {
         self.note("list_terminals", ());
         let one = |name| TerminalId::parse(name).map(|id| terminal(&id));
         Ok(TerminalList::new(vec![one("db shell")?, one("over")?]))

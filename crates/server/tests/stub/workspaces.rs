@@ -216,7 +216,7 @@ impl Workspaces for Stub {
             None => Err(Error::invalid("the stub makes up no names")),
         }
     }
-    async fn list_workspaces(&self) -> Result<WorkspaceList> {
+    async fn list_workspaces(&self, _: motu_core::Page) -> Result<WorkspaceList> {
         self.note("list_workspaces", ());
         let one = workspace(&WorkspaceId::parse("ws-a")?);
         Ok(WorkspaceList::new(vec![WorkspaceSummary::from(&one)]))
@@ -363,7 +363,7 @@ impl Workspaces for Stub {
         self.note("create_snapshot", (id, name));
         Ok(snapshot(id, name))
     }
-    async fn list_snapshots(&self, id: &WorkspaceId) -> Result<SnapshotList> {
+    async fn list_snapshots(&self, id: &WorkspaceId, _: motu_core::Page) -> Result<SnapshotList> {
         self.note("list_snapshots", id);
         let all = vec![snapshot(id, BASELINE), snapshot(id, "before")];
         Ok(SnapshotList::new(id.clone(), all))

@@ -75,7 +75,10 @@ pub(super) async fn run(json: bool, context: &Context) -> Result<ExitCode> {
 
 /// An environment that is there already.
 async fn environment(client: &dyn Service) -> Result<Option<String>> {
-    let all = client.list_environments().await?.environments;
+    let all = client
+        .list_environments(Default::default())
+        .await?
+        .environments;
     let mut installed: Vec<String> = all
         .into_iter()
         .filter(|one| one.installed)

@@ -20,7 +20,7 @@ pub struct ListArgs {}
 
 impl ListArgs {
     pub async fn run(self, client: &Client, json: bool) -> Result<ExitCode> {
-        let all = client.list_terminals().await?;
+        let all = client.list_terminals(Default::default()).await?;
         answer(json, &all, |all| rows(all, Timestamp::now()));
         Ok(ExitCode::SUCCESS)
     }

@@ -21,9 +21,11 @@ pub struct ListArgs {}
 
 impl ListArgs {
     pub async fn run(self, client: &Client, json: bool) -> Result<ExitCode> {
-        answer(json, &client.list_workspaces().await?, |all| {
-            rows(all, Timestamp::now())
-        });
+        answer(
+            json,
+            &client.list_workspaces(Default::default()).await?,
+            |all| rows(all, Timestamp::now()),
+        );
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -69,7 +69,11 @@ impl Args {
                 answer(json, &snapshot, named);
             }
             Command::List { which } => {
-                answer(json, &client.list_snapshots(&which.id).await?, list);
+                answer(
+                    json,
+                    &client.list_snapshots(&which.id, Default::default()).await?,
+                    list,
+                );
             }
             Command::Delete { which, name } => {
                 let snapshot = client.delete_snapshot(&which.id, &name).await?;

@@ -206,7 +206,14 @@ pub async fn what_is_wrong_is_told(life: Life) {
         ..request("two", &sandbox.sandbox_id)
     };
     refused(ErrorKind::Invalid, life.engine.open_terminal(program).await);
-    assert_eq!(life.engine.list_terminals().await.expect("a list").len(), 1);
+    assert_eq!(
+        life.engine
+            .list_terminals(Default::default())
+            .await
+            .expect("a list")
+            .len(),
+        1
+    );
     refused(
         ErrorKind::Invalid,
         life.engine
@@ -282,7 +289,11 @@ pub fn a_new_daemon_goes_on_with_the_session(bench: &Bench) {
     std::thread::sleep(Duration::from_secs(1));
     bench.life(|life| async move {
         let session = id("one");
-        let found = life.engine.list_terminals().await.expect("a list");
+        let found = life
+            .engine
+            .list_terminals(Default::default())
+            .await
+            .expect("a list");
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].sandbox_id, sandbox.sandbox_id);
         let ready = life

@@ -22,7 +22,14 @@ pub async fn a_run_gives_output_code_directory_and_time(life: Life) {
     let found = life.engine.get_terminal(&session).await.expect("found");
     assert_eq!(found.cwd.as_deref(), Some("/tmp"));
     assert!(found.alive && !found.terminated, "{found:?}");
-    assert_eq!(life.engine.list_terminals().await.expect("a list").len(), 1);
+    assert_eq!(
+        life.engine
+            .list_terminals(Default::default())
+            .await
+            .expect("a list")
+            .len(),
+        1
+    );
 }
 
 pub async fn silence_does_not_end_a_run(life: Life) {

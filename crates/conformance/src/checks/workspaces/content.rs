@@ -297,7 +297,14 @@ pub async fn a_seed_is_the_baseline_and_comes_back_out(life: Life) {
         ..request(&life)
     };
     refused(ErrorKind::NotFound, engine.create_workspace(missing).await);
-    assert_eq!(engine.list_workspaces().await.expect("a list").len(), 1);
+    assert_eq!(
+        engine
+            .list_workspaces(Default::default())
+            .await
+            .expect("a list")
+            .len(),
+        1
+    );
 }
 
 pub async fn a_push_sends_only_what_changed(life: Life) {

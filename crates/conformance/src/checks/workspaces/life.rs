@@ -229,7 +229,11 @@ pub async fn a_reset_brings_a_snapshot_back(life: Life) {
         ErrorKind::Invalid,
         engine.delete_snapshot(id, "baseline").await,
     );
-    let list = engine.list_snapshots(id).await.expect("a list").snapshots;
+    let list = engine
+        .list_snapshots(id, Default::default())
+        .await
+        .expect("a list")
+        .snapshots;
     let names: Vec<_> = list.iter().map(|one| one.snapshot_name.as_str()).collect();
     assert_eq!(names, ["baseline", "second"]);
 }
@@ -265,7 +269,7 @@ pub async fn a_stopped_workspace_keeps_what_it_has(life: Life) {
     assert_eq!(diff.added, 1, "{diff:?}");
     assert_eq!(
         engine
-            .list_snapshots(id)
+            .list_snapshots(id, Default::default())
             .await
             .expect("a list")
             .snapshots
@@ -300,7 +304,11 @@ pub async fn what_is_known_of_a_workspace_can_be_changed(life: Life) {
     assert_eq!(updated.labels.keys().collect::<Vec<_>>(), ["task"]);
     let other = create(&life).await.expect("a second one");
     run(&life, &workspace, "true").await;
-    let list = life.engine.list_workspaces().await.expect("a list");
+    let list = life
+        .engine
+        .list_workspaces(Default::default())
+        .await
+        .expect("a list");
     let order: Vec<_> = list.iter().map(|one| &one.workspace_id).collect();
     assert_eq!(
         order,
@@ -339,7 +347,7 @@ pub async fn deleting_ends_what_runs(life: Life) {
     refused(ErrorKind::NotFound, life.engine.status_workspace(&id).await);
     assert!(
         life.engine
-            .list_workspaces()
+            .list_workspaces(Default::default())
             .await
             .expect("a list")
             .is_empty()

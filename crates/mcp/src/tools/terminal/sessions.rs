@@ -298,7 +298,11 @@ async fn resize(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
 
 async fn list_sessions(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
     let limit = arguments.integer("limit").unwrap_or(LISTED as u64) as usize;
-    let mut all = call.service().list_terminals().await?.sessions;
+    let mut all = call
+        .service()
+        .list_terminals(Default::default())
+        .await?
+        .sessions;
     let everyone = all.len();
     if !arguments.flag("all") {
         all.retain(|one| call.is_own(&one.session_id));
