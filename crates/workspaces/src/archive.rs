@@ -22,6 +22,7 @@ use std::{
     collections::HashMap,
     fs::File,
     io::{self, BufRead as _, BufReader, Read},
+    os::unix::fs::OpenOptionsExt,
     path::Path,
 };
 
@@ -123,7 +124,14 @@ impl From<ArchiveError> for Error {
 
 /// Opens an archive, unzipping it if its first bytes say so.
 pub fn open(path: &Path) -> Result<impl Read + use<>, ArchiveError> {
-    let file = File::open(path).map_err(ArchiveError::Io)?;
+    // A pipe would keep its reader waiting for somebody to write.
+    let mut options = File::options();
+    options.read(true);
+    options.custom_flags(rustix::fs::OFlags::NONBLOCK.bits() as i32);
+    let file = options.open(path).map_err(ArchiveError::Io)?;
+    if !file.metadata().map_err(ArchiveError::Io)?.is_file() {
+        return Err(ArchiveError::NotArchive);
+    }
     unzip(file)
 }
 

@@ -8,6 +8,7 @@ use std::{
     fs::File,
     io::{self, Read},
     os::unix::fs::MetadataExt as _,
+    os::unix::fs::OpenOptionsExt,
     path::Path,
 };
 
@@ -315,7 +316,11 @@ fn find_member(members: &HashMap<String, Member>, name: &str) -> Option<Section>
 }
 
 fn open(path: &Path) -> Result<File, EnvironmentError> {
-    let file = File::open(path).at("opening", path)?;
+    // A pipe would keep its reader waiting for somebody to write.
+    let mut options = File::options();
+    options.read(true);
+    options.custom_flags(rustix::fs::OFlags::NONBLOCK.bits() as i32);
+    let file = options.open(path).at("opening", path)?;
     if !file.metadata().at("reading", path)?.is_file() {
         let wrong = io::Error::other("it is not a file");
         return Err(wrong).at("reading", path);
