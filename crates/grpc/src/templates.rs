@@ -11,8 +11,8 @@ use crate::wire::{
 use crate::{ask, names};
 use motu_core::sandbox::{AfterCommit, CommitSandbox, Sandbox};
 use motu_core::size::Size;
-use motu_core::template::TemplateDefinition;
-use motu_core::{Error, ErrorKind, Result, SandboxId, Service, id};
+use motu_core::template::{Template, TemplateDefinition};
+use motu_core::{Error, ErrorKind, Project, Result, SandboxId, Service, id};
 
 /// The name prefix of environments that belong to such templates.
 const SAVED: &str = "snapshot-";
@@ -56,8 +56,13 @@ impl Agent {
         };
         let made = self.commit_sandbox(id, commit).await?;
         let (progress, _) = tokio::sync::mpsc::channel(1);
-        let definition = definition(&sandbox, made.name);
-        self.put_template(name, definition, progress).await?;
+        let definition = definition(&sandbox, made.name.clone());
+        if let Err(error) = self.put_template(name, definition, progress).await {
+            // Half of a template is none: what was made for it goes, and the sandbox goes on.
+            self.remove_environment(&made.name).await?;
+            self.start_sandbox(id).await?;
+            return Err(error);
+        }
         // Destroy the sandbox only now that everything is saved.
         self.destroy_sandbox(id).await?;
         let size = made.size_bytes.unwrap_or(0);
@@ -70,10 +75,12 @@ impl Agent {
     ) -> Result<DeleteSnapshotResponse> {
         let named = names::template(&message.name, &message.team_id, &message.template_id)?;
         let name = named.ok_or_else(unnamed)?;
+        // Within a project the name has the project before it.
+        let whole = self.get_template(&name).await?.name;
         let used = self.list_sandboxes(Default::default()).await?;
         let of = |sandbox: &&Sandbox| {
             let template = sandbox.template.as_ref();
-            template.is_some_and(|template| template.name == name)
+            template.is_some_and(|template| template.name == whole)
         };
         if let Some(sandbox) = used.iter().find(of) {
             let id = &sandbox.sandbox_id;
@@ -83,11 +90,24 @@ impl Agent {
             );
         }
         let gone = self.remove_template(&name).await?;
-        if gone.definition.environment == environment(&name) {
+        if self.saved(&gone) {
             self.remove_environment(&gone.definition.environment)
                 .await?;
         }
         Ok(DeleteSnapshotResponse {})
+    }
+
+    /// Whether the environment of a template was made for it alone.
+    fn saved(&self, template: &Template) -> bool {
+        let project = Project::of_owner(&self.owner()).map(|project| format!("{project}--"));
+        let short = |name: &str| match &project {
+            Some(project) => name
+                .strip_prefix(project.as_str())
+                .unwrap_or(name)
+                .to_string(),
+            None => name.to_string(),
+        };
+        short(&template.definition.environment) == environment(&short(&template.name))
     }
 }
 
