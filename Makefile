@@ -1,6 +1,6 @@
 # Two commands matter: `make demo` and `make test`. The rest is for daily work.
 
-.PHONY: help dist demo test quick check build bench fuzz chaos hosts arm64 pjdfstest setup clean-home
+.PHONY: help dist demo test quick check build bench fuzz schemathesis chaos hosts arm64 pjdfstest setup clean-home
 
 help:
 	@echo "make demo    install what the machine lacks, build, and show motu at work"
@@ -10,6 +10,7 @@ help:
 	@echo "make bench   the figures of SPECIFICATION.md, beside their rivals"
 	@echo "make check   format, lints, licences"
 	@echo "make fuzz    a longer run of every fuzz target (SECONDS=60 each)"
+	@echo "make schemathesis   requests made from the API document, for longer (SECONDS=600)"
 	@echo "make pjdfstest   all of pjdfstest on / and /workspace of every runtime"
 	@echo "make hosts   a Debian with cgroups 2 alone, and every QEMU of Debian's suites (half an hour)"
 	@echo "make arm64   compile everything for aarch64"
@@ -45,6 +46,11 @@ bench: build
 
 fuzz: setup
 	tools/fuzz $(or $(SECONDS),60)
+
+schemathesis:
+	@tools/setup test
+	MOTU_SCHEMATHESIS_SECONDS=$(or $(SECONDS),600) MOTU_SCHEMATHESIS_SEED=$(or $(SEED),$$RANDOM) \
+	    cargo nextest run --workspace --test service --no-capture -E 'test(requests_made_from)'
 
 pjdfstest:
 	@tools/setup test

@@ -6,6 +6,7 @@
 use motu_core::verb::{Ask, Verb};
 use motu_core::{Error, Result};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.');
@@ -79,9 +80,10 @@ pub fn from_body<A: Ask>(body: &[u8]) -> Result<A> {
     let body: &[u8] = if body.is_empty() { b"{}" } else { body };
     let wrong = |error: serde_json::Error| unreadable("request", &error);
     if A::GUEST_PATHS.is_empty() {
-        return serde_json::from_slice(body).map_err(wrong);
+        return read_json(body).map_err(wrong);
     }
     let mut fields: Map<String, Value> = serde_json::from_slice(body).map_err(wrong)?;
+    fields.values_mut().for_each(make_whole);
     for name in A::GUEST_PATHS {
         let odd = fields.remove(&format!("{name}_base64"));
         match (fields.contains_key(*name), odd) {
@@ -94,6 +96,36 @@ pub fn from_body<A: Ask>(body: &[u8]) -> Result<A> {
         }
     }
     serde_json::from_value(Value::Object(fields)).map_err(wrong)
+}
+
+/// Reads JSON, in which a whole number may be written as `1.0`: to JSON Schema it is an integer.
+pub fn read_json<T: DeserializeOwned>(text: &[u8]) -> serde_json::Result<T> {
+    serde_json::from_slice(text).or_else(|error| {
+        // Most requests need no second look.
+        let mut value: Value = match text.contains(&b'.') || text.contains(&b'e') {
+            true => serde_json::from_slice(text).map_err(|_| error)?,
+            false => return Err(error),
+        };
+        make_whole(&mut value);
+        serde_json::from_value(value)
+    })
+}
+
+/// Writes whole numbers as integers.
+fn make_whole(value: &mut Value) {
+    match value {
+        Value::Array(all) => all.iter_mut().for_each(make_whole),
+        Value::Object(fields) => fields.values_mut().for_each(make_whole),
+        Value::Number(number) if number.is_f64() => {
+            let whole = number.as_f64().filter(|number| {
+                number.fract() == 0.0 && (0.0..=9_007_199_254_740_992.0).contains(number)
+            });
+            if let Some(whole) = whole {
+                *value = Value::from(whole as u64);
+            }
+        }
+        _ => {}
+    }
 }
 
 /// Merges each `_base64` field of a query into its path field.

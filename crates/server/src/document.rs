@@ -2,18 +2,20 @@
 //!
 //! The daemon serves `docs/openapi.json` as it is; a test makes it anew from here and compares.
 
+mod statements;
+
 use crate::corridor::KILL_PATH;
 use motu_api::event::{Control, Event};
 use motu_api::wire::{DIAL_PROTOCOL, ErrorBody, ExecBody, LINES_TYPE, STREAM_TYPE, WatchLine};
-use motu_core::Error;
 use motu_core::exec::{Background, ExecResult, ExecSession, SignalProcess};
 use motu_core::files::{ByteStream, FileEntry, ReadFile};
 use motu_core::report::{ProgressEvent, ProgressSink};
 use motu_core::runtime::Connection;
 use motu_core::terminal::TerminalOpened;
 use motu_core::verb::{self, Ask, Changes, Exec, ExecWorkspace, Info, Nothing, Run, Verb, Visit};
+use motu_core::{Error, form};
 use serde_json::{Map, Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use utoipa::ToSchema;
 
 const ABOUT: &str = "An isolated machine for every AI agent.\n\nLive streams are sequences of frames: one byte of kind (0 JSON, 1 stdin or stdout, 2 stderr), the length of the payload in four bytes, most significant first, and the payload, at most 1 MiB. JSON frames from the server hold an `Event`, those from the client a `Control`; the first frame of a stream is its request. The same frames travel over WebSockets, one per binary message.";
@@ -52,6 +54,8 @@ pub fn openapi() -> Value {
     let mut document = Document::default();
     verb::visit(&mut document);
     document.by_hand();
+    statements::state(&mut document.schemas, &document.requests);
+    document.give_paths_two_forms();
     let about: Vec<Value> = FAMILIES
         .iter()
         .map(|(name, about)| json!({"name": name, "description": about}))
@@ -75,6 +79,10 @@ pub fn openapi() -> Value {
 struct Document {
     paths: BTreeMap<String, Map<String, Value>>,
     schemas: BTreeMap<String, Value>,
+    /// The names of types that are requests.
+    requests: BTreeSet<String>,
+    /// Requests with paths of a machine, and which fields these are.
+    paths_of: BTreeMap<String, &'static [&'static str]>,
 }
 
 fn written(schema: impl serde::Serialize) -> Value {
@@ -142,12 +150,16 @@ impl Document {
     fn verb<V: Verb>(&mut self, success: Value) {
         let info = V::INFO;
         let mut operation = self.operation(&info, info.name, success);
-        let mut parameters = path_parameters(&info);
+        let mut parameters = path_parameters::<V>();
         if info.asks_in_query() {
             parameters.extend(query_parameters::<V::Ask>());
         } else if std::any::type_name::<V::Ask>() != std::any::type_name::<Nothing>() {
             let schema = self.refer::<V::Ask>();
-            self.give_paths_two_forms::<V::Ask>(&schema);
+            self.requests.insert(V::Ask::name().to_string());
+            if !V::Ask::GUEST_PATHS.is_empty() {
+                let name = V::Ask::name().to_string();
+                self.paths_of.insert(name, V::Ask::GUEST_PATHS);
+            }
             operation["requestBody"] =
                 json!({"content": content("application/json", &schema), "required": true});
         }
@@ -158,22 +170,30 @@ impl Document {
         self.add(info.path, &method, operation);
     }
 
-    /// A path that is not UTF-8 has a field of its own.
-    fn give_paths_two_forms<A: Ask>(&mut self, reference: &Value) {
-        let name = reference["$ref"]
-            .as_str()
-            .and_then(|it| it.rsplit('/').next());
-        let Some(schema) = name.and_then(|name| self.schemas.get_mut(name)) else {
-            return;
-        };
-        for path in A::GUEST_PATHS {
-            schema["properties"][format!("{path}_base64")] = json!({
-                "type": "string",
-                "description": format!("Instead of `{path}`, when it is not UTF-8."),
-            });
-            if let Some(required) = schema["required"].as_array_mut() {
-                required.retain(|one| one != path);
+    /// A path that is not UTF-8 has a field of its own: one of the two is given, never both.
+    fn give_paths_two_forms(&mut self) {
+        for (name, paths) in &self.paths_of {
+            let Some(schema) = self.schemas.get_mut(name) else {
+                continue;
+            };
+            let mut ways: Vec<Vec<String>> = vec![Vec::new()];
+            for path in *paths {
+                let odd = format!("{path}_base64");
+                schema["properties"][&odd] = base64_of(path);
+                let required = schema.get_mut("required").and_then(Value::as_array_mut);
+                if let Some(required) = required {
+                    required.retain(|one| one != path);
+                }
+                let with = |way: &Vec<String>, one: &str| {
+                    let mut way = way.clone();
+                    way.push(one.to_string());
+                    way
+                };
+                let both = |way: &Vec<String>| [with(way, path), with(way, &odd)];
+                ways = ways.iter().flat_map(both).collect();
             }
+            let ways: Vec<Value> = ways.iter().map(|way| json!({"required": way})).collect();
+            schema["oneOf"] = Value::Array(ways);
         }
     }
 
@@ -225,7 +245,7 @@ impl Document {
             ..info
         };
         let mut operation = self.operation(&about, &id, answer("A stream of frames."));
-        let mut parameters = path_parameters(&info);
+        let mut parameters = path_parameters::<V>();
         if info.asks_in_query() {
             parameters.extend(query_parameters::<V::Ask>());
         }
@@ -244,6 +264,7 @@ impl Document {
         self.verb::<Exec>(result.clone());
         self.verb::<ExecWorkspace>(result);
         let schema = self.refer::<ExecBody>();
+        self.requests.insert("ExecBody".to_string());
         let background = self.json_answer::<Background>();
         if let Some(exec) = self.paths.get_mut(Exec::INFO.path) {
             exec["post"]["requestBody"]["content"] = content("application/json", &schema);
@@ -254,7 +275,7 @@ impl Document {
             ..verb::SignalOne::INFO
         };
         let mut kill = self.operation(&info, "kill_process", answer("Done."));
-        let mut parameters = path_parameters(&info);
+        let mut parameters = path_parameters::<verb::SignalOne>();
         let mut query = query_parameters::<SignalProcess>();
         query
             .iter_mut()
@@ -279,13 +300,15 @@ impl Document {
     }
 }
 
-fn path_parameters(info: &Info) -> Vec<Value> {
-    let steps = info.path.split('/');
-    let names = steps.filter_map(|step| step.strip_prefix('{')?.strip_suffix('}'));
-    names
-        .map(|name| {
+fn path_parameters<V: Verb>() -> Vec<Value> {
+    let info = V::INFO;
+    let parts = info.parts().zip(V::FORMS);
+    parts
+        .map(|(name, form)| {
+            let form = statements::form_of_part(info.family, name, form);
             let mut parameter = json!({
-                "name": name, "in": "path", "required": true, "schema": {"type": "string"},
+                "name": name, "in": "path", "required": true,
+                "schema": {"type": "string", "pattern": form},
             });
             match name {
                 "selector" => parameter["description"] = json!("A pid or a tag"),
@@ -295,6 +318,16 @@ fn path_parameters(info: &Info) -> Vec<Value> {
             parameter
         })
         .collect()
+}
+
+/// The field of a path that is not UTF-8.
+fn base64_of(path: &str) -> Value {
+    json!({
+        "type": "string",
+        "contentEncoding": "base64",
+        "pattern": form::GUEST_PATH_BASE64,
+        "description": format!("Instead of `{path}`, when it is not UTF-8."),
+    })
 }
 
 /// The fields of a request, each a parameter of the query.
@@ -307,6 +340,7 @@ fn query_parameters<A: Ask>() -> Vec<Value> {
         let about = field
             .as_object_mut()
             .and_then(|one| one.remove("description"));
+        statements::state_field(&A::name(), name, &mut field);
         let path = A::GUEST_PATHS.contains(&name.as_str());
         let needed = required.contains(&json!(name)) && !path;
         let mut parameter =
@@ -316,12 +350,16 @@ fn query_parameters<A: Ask>() -> Vec<Value> {
         }
         parameters.push(parameter);
         if path {
+            let mut odd = base64_of(name);
+            let about = odd
+                .as_object_mut()
+                .and_then(|one| one.remove("description"));
             parameters.push(json!({
                 "name": format!("{name}_base64"),
                 "in": "query",
                 "required": false,
-                "description": format!("Instead of `{name}`, when it is not UTF-8."),
-                "schema": {"type": "string"},
+                "description": about,
+                "schema": odd,
             }));
         }
     }
@@ -351,7 +389,7 @@ impl Visit for Document {
             ..V::INFO
         };
         let mut follow = self.operation(&info, &format!("{}_output", info.name), success);
-        let mut parameters = path_parameters(&info);
+        let mut parameters = path_parameters::<V>();
         parameters.extend(query_parameters::<V::Ask>());
         follow["parameters"] = Value::Array(parameters);
         self.add(info.path, "get", follow);

@@ -7,7 +7,7 @@ use axum::extract::{FromRequestParts, WebSocketUpgrade};
 use bytes::Bytes;
 use http::request::Parts;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use motu_core::{Error, limits};
+use motu_core::{Error, ErrorKind, limits};
 use motu_gate::{Caller, Face, Ticket, Who};
 use serde::de::DeserializeOwned;
 use std::convert::Infallible;
@@ -29,7 +29,7 @@ pub fn limit(long: bool) -> u64 {
 }
 
 pub fn parse_json<T: DeserializeOwned>(text: &[u8]) -> Result<T, Error> {
-    serde_json::from_slice(text)
+    motu_api::address::read_json(text)
         .map_err(|error| Error::invalid(format!("the request cannot be read: {error}")))
 }
 
@@ -42,9 +42,20 @@ pub async fn read_limited(body: Body, most: u64) -> Result<Bytes, Error> {
         .details(serde_json::json!({
             "limit": limits::REQUEST_BODY_BYTES.name, "max": most,
         }))),
-        Err(error) => Err(Error::transport(format!(
-            "the request did not arrive whole: {error}"
-        ))),
+        Err(error) => Err(broken("request", &*error)),
+    }
+}
+
+/// A body that did not arrive whole: what its sender did, not what is behind here.
+pub fn broken(what: &str, error: &(dyn std::error::Error + 'static)) -> Error {
+    let mut causes = std::iter::successors(Some(error), |error| error.source());
+    let late = causes.any(|error| error.is::<crate::patience::Late>());
+    let message = format!("the {what} did not arrive whole: {error}");
+    match late {
+        true => Error::new(ErrorKind::Timeout, message).details(serde_json::json!({
+            "limit": limits::LISTEN_BODY_SECONDS.name,
+        })),
+        false => Error::invalid(message).hint("send all of the body, in whole chunks"),
     }
 }
 

@@ -9,6 +9,7 @@
 //!   `patience`: bodies that pause.
 //! - `router`: the routes and the shape of every answer; [`app`]: what handlers have.
 //! - `corridor`: requests to calls, answers to responses; one way per shape.
+//! - `capsules`: sandboxes in the words of host agents.
 //! - [`document`]: the OpenAPI document.
 //! - `wording`: what hints call things here.
 //! - `stream`, `websocket`: live sessions over HTTP bodies and WebSockets.
@@ -17,6 +18,7 @@ pub mod accept;
 pub mod activity;
 pub mod app;
 mod authority;
+mod capsules;
 pub mod connection;
 mod corridor;
 pub mod document;

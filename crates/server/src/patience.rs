@@ -22,6 +22,19 @@ pub fn is_live<B>(request: &Request<B>) -> bool {
         || (path.contains("/processes/") && path.ends_with("/input"))
 }
 
+/// Nothing came in its time.
+#[derive(Debug)]
+pub struct Late(Duration);
+
+impl std::fmt::Display for Late {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let limit = motu_core::limits::LISTEN_BODY_SECONDS.name;
+        write!(f, "nothing came for {} s ({limit})", self.0.as_secs())
+    }
+}
+
+impl std::error::Error for Late {}
+
 /// A body that fails when nothing of it comes for too long while somebody waits for more.
 #[derive(Debug)]
 pub struct Patient<B> {
@@ -64,12 +77,7 @@ where
             return Poll::Pending;
         }
         wait.as_mut().reset(Instant::now() + most);
-        let message = format!(
-            "nothing came for {} s ({})",
-            most.as_secs(),
-            motu_core::limits::LISTEN_BODY_SECONDS.name
-        );
-        Poll::Ready(Some(Err(message.into())))
+        Poll::Ready(Some(Err(Late(most).into())))
     }
 
     fn is_end_stream(&self) -> bool {

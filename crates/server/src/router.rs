@@ -1,6 +1,7 @@
 //! The routes and the shape of every answer.
 
 use crate::app::App;
+use crate::capsules;
 use crate::corridor;
 use crate::extract::Introduced;
 use crate::fault::Fault;
@@ -23,6 +24,7 @@ use std::panic::AssertUnwindSafe;
 pub fn router(app: App) -> Router {
     corridor::routes()
         .merge(preview::routes())
+        .merge(capsules::routes())
         .route("/v1/openapi.json", get(openapi))
         .route("/healthz", get(healthy))
         .route("/readyz", get(ready))

@@ -1,9 +1,9 @@
 //! The contents of files: down, up, and as they change.
 
 use super::answers::{content_type, download, reply};
-use super::{Answer, from_address, with_ask};
+use super::{Answer, etag, from_address, with_ask};
 use crate::app::App;
-use crate::extract::Introduced;
+use crate::extract::{self, Introduced};
 use crate::fault::Fault;
 use crate::stream::respond_lines;
 use crate::wording::worded;
@@ -15,8 +15,9 @@ use futures_util::StreamExt;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use motu_api::wire::{ENTRY_HEADER, WatchLine};
 use motu_core::files::{ByteStream, FileEntry, ReadFile, StatFile};
-use motu_core::verb::{Changes, Stat, Value, Verb};
+use motu_core::verb::{Changes, Stat, Value, Verb, Write};
 use motu_core::{Error, Result};
+use std::any::Any;
 
 pub async fn file<V: Verb<Extra = (), Ask = ReadFile, Answer = (FileEntry, ByteStream)>>(
     State(app): State<App>,
@@ -41,6 +42,10 @@ pub async fn file<V: Verb<Extra = (), Ask = ReadFile, Answer = (FileEntry, ByteS
     }
     let wanted = call.ask().clone();
     let (entry, content) = app.gate.call(&caller, call, ()).await?;
+    let version = etag::of_file(&entry)?;
+    if etag::is_known(request.headers(), &version) {
+        return Ok(etag::not_modified(version));
+    }
     let mut response = download(content).await?.into_response();
     if asked.is_some() {
         mark_partial(&mut response, &wanted, entry.size_bytes)?;
@@ -50,6 +55,7 @@ pub async fn file<V: Verb<Extra = (), Ask = ReadFile, Answer = (FileEntry, ByteS
     response
         .headers_mut()
         .insert(ENTRY_HEADER, entry_header(&entry)?);
+    response.headers_mut().insert(header::ETAG, version);
     Ok(response)
 }
 
@@ -60,8 +66,19 @@ pub async fn upload<V: Verb<Extra = ByteStream, Answer: Value>>(
     request: Request,
 ) -> Answer<Response> {
     let call: V = from_address(&parts, request.uri().query())?;
+    if let Some(write) = (&call as &dyn Any).downcast_ref::<Write>() {
+        let who = (&app, &caller);
+        etag::check_write(who, &parts, &write.ask.path, request.headers()).await?;
+    }
     let content = arriving(request.into_body());
-    reply::<V>(&app.gate.call(&caller, call, content).await?)
+    let answer = app.gate.call(&caller, call, content).await?;
+    let mut response = reply::<V>(&answer)?;
+    if let Some(entry) = (&answer as &dyn Any).downcast_ref::<FileEntry>() {
+        response
+            .headers_mut()
+            .insert(header::ETAG, etag::of_file(entry)?);
+    }
+    Ok(response)
 }
 
 pub async fn lines<V: Verb<Extra = (), Answer = Changes>>(
@@ -83,7 +100,7 @@ pub async fn lines<V: Verb<Extra = (), Answer = Changes>>(
 fn arriving(body: Body) -> ByteStream {
     body.into_data_stream()
         .map(|chunk: std::result::Result<Bytes, _>| {
-            chunk.map_err(|error| Error::transport(format!("the upload broke off: {error}")))
+            chunk.map_err(|error| extract::broken("upload", &error))
         })
         .boxed()
 }

@@ -6,6 +6,7 @@
 mod answers;
 mod by_hand;
 mod dial;
+mod etag;
 mod files;
 
 use crate::app::App;
@@ -177,8 +178,13 @@ async fn value<V: Verb<Extra = (), Answer: Value>>(
     parts: RawPathParams,
     request: Request,
 ) -> Answer<Response> {
+    let asked = (V::INFO.method == Method::Get).then(|| request.headers().clone());
     let call: V = whole(&parts, request).await?;
-    reply::<V>(&app.gate.call(&caller, call, ()).await?)
+    let answer = app.gate.call(&caller, call, ()).await?;
+    match asked {
+        Some(headers) => etag::json(&headers, &answer),
+        None => reply::<V>(&answer),
+    }
 }
 
 async fn text<V: Verb<Extra = (), Answer = String>>(

@@ -178,13 +178,14 @@ class AsyncVerbs(AsyncTransport):
         *,
         before_seq: int | None = None,
         changes: bool = False,
+        cursor: str | None = None,
         failed: bool = False,
         limit: int | None = None,
         sandbox_id: types.SandboxId | None = None,
         verb: str | None = None,
     ) -> types.AuditList:
         """The newest calls in the audit log, oldest first."""
-        return await self._json(types.AuditList, "GET", "/v1/audit", params={"before_seq": before_seq, "changes": changes, "failed": failed, "limit": limit, "sandbox_id": sandbox_id, "verb": verb})
+        return await self._json(types.AuditList, "GET", "/v1/audit", params={"before_seq": before_seq, "changes": changes, "cursor": cursor, "failed": failed, "limit": limit, "sandbox_id": sandbox_id, "verb": verb})
 
     async def get_audit(self, audit_id: str) -> types.AuditList:
         """What is recorded of one call: one entry, or two of a live session."""
@@ -232,7 +233,7 @@ class AsyncVerbs(AsyncTransport):
         self,
         *,
         command: Sequence[str],
-        state: types.CallState | Mapping[str, Any],
+        state: Any,
         files: Sequence[types.CallFile | Mapping[str, Any]] | None = None,
         files_out: Sequence[str] | None = None,
         image: str | None = None,
@@ -263,7 +264,8 @@ class AsyncVerbs(AsyncTransport):
     async def dry_run_call(
         self,
         *,
-        command: Sequence[str] | None = None,
+        command: Sequence[str],
+        state: Any,
         files: Sequence[types.CallFile | Mapping[str, Any]] | None = None,
         files_out: Sequence[str] | None = None,
         image: str | None = None,
@@ -273,7 +275,6 @@ class AsyncVerbs(AsyncTransport):
         network: types.CallNetwork | Mapping[str, Any] | None = None,
         policy: str | None = None,
         secrets: Mapping[str, str | types.SecretRef | Mapping[str, Any]] | None = None,
-        state: types.CallState | Mapping[str, Any] | None = None,
         timeout_seconds: int | None = None,
     ) -> types.CallPlan:
         """What would become of a typed call."""
@@ -296,21 +297,25 @@ class AsyncVerbs(AsyncTransport):
         """What works on this host, and what would help."""
         return await self._json(types.Doctor, "GET", "/v1/doctor", params={"deep": deep})
 
-    async def list_environments(self) -> types.EnvironmentList:
+    async def list_environments(
+        self,
+        *,
+        cursor: str | None = None,
+        limit: int | None = None,
+    ) -> types.EnvironmentList:
         """Every environment, installed or known by name."""
-        return await self._json(types.EnvironmentList, "GET", "/v1/environments")
+        return await self._json(types.EnvironmentList, "GET", "/v1/environments", params={"cursor": cursor, "limit": limit})
 
     async def build_environment(
         self,
         *,
-        disk_mib: int | None = None,
-        mem_mib: int | None = None,
-        vcpu_count: int | None = None,
         build_args: Mapping[str, str] | None = None,
         context_id: str | None = None,
+        disk_mib: int | None = None,
         dockerfile: str | None = None,
         dockerfile_name: str | None = None,
         from_: str | None = None,
+        mem_mib: int | None = None,
         name: str | None = None,
         no_cache: bool = False,
         policy: str | None = None,
@@ -319,18 +324,18 @@ class AsyncVerbs(AsyncTransport):
         secrets: Mapping[str, str] | None = None,
         target: str | None = None,
         timeout_seconds: int | None = None,
+        vcpu_count: int | None = None,
         progress: Callable[[types.ProgressEvent], object] | None = None,
     ) -> types.Environment:
         """Build an environment from another one."""
         return await self._last(types.Environment, types.ProgressEvent, progress, "POST", "/v1/environments/build", body=wire.request({
-            "disk_mib": disk_mib,
-            "mem_mib": mem_mib,
-            "vcpu_count": vcpu_count,
             "build_args": build_args,
             "context_id": context_id,
+            "disk_mib": disk_mib,
             "dockerfile": dockerfile,
             "dockerfile_name": dockerfile_name,
             "from": from_,
+            "mem_mib": mem_mib,
             "name": name,
             "no_cache": no_cache,
             "policy": policy,
@@ -339,6 +344,7 @@ class AsyncVerbs(AsyncTransport):
             "secrets": secrets,
             "target": target,
             "timeout_seconds": timeout_seconds,
+            "vcpu_count": vcpu_count,
         }))
 
     async def import_environment(self, content: AsyncContent, *, name: str | None = None) -> types.Environment:
@@ -390,9 +396,9 @@ class AsyncVerbs(AsyncTransport):
         """What happened on this host, one event per line."""
         return await self._lines("GET", "/v1/events", params={"after": after, "follow": follow, "id": id, "kind": kind, "tail": tail})
 
-    async def list_keys(self) -> types.KeyList:
+    async def list_keys(self, *, cursor: str | None = None, limit: int | None = None) -> types.KeyList:
         """Every key, without what callers send."""
-        return await self._json(types.KeyList, "GET", "/v1/keys")
+        return await self._json(types.KeyList, "GET", "/v1/keys", params={"cursor": cursor, "limit": limit})
 
     async def create_key(
         self,
@@ -425,17 +431,16 @@ class AsyncVerbs(AsyncTransport):
         self,
         environment: str = "",
         *,
-        disk_mib: int | None = None,
-        mem_mib: int = 1024,
-        vcpu_count: int = 1,
         accel: types.Accel = "auto",
         allow_host_compat: bool = False,
+        disk_mib: int | None = None,
         env: Mapping[str, str] | None = None,
         idle_seconds: int | None = None,
         io_mbps: int | None = None,
         iops: int | None = None,
         isolation: types.Isolation | None = None,
         keep: bool = False,
+        mem_mib: int = 1024,
         network: bool = False,
         nofile: int | None = None,
         on_idle: types.OnIdle = "destroy",
@@ -447,15 +452,14 @@ class AsyncVerbs(AsyncTransport):
         template: str | None = None,
         ttl_seconds: int | None = None,
         user: str | None = None,
+        vcpu_count: int = 1,
         workdir: str | None = None,
     ) -> str:
         """The steps that making this sandbox would take, for people."""
         return await self._text("POST", "/v1/plan", body=wire.request({
-            "disk_mib": disk_mib,
-            "mem_mib": wire.unless_template(template, mem_mib, 1024),
-            "vcpu_count": wire.unless_template(template, vcpu_count, 1),
             "accel": accel,
             "allow_host_compat": allow_host_compat,
+            "disk_mib": disk_mib,
             "env": env,
             "environment": environment,
             "idle_seconds": idle_seconds,
@@ -463,6 +467,7 @@ class AsyncVerbs(AsyncTransport):
             "iops": iops,
             "isolation": isolation,
             "keep": keep,
+            "mem_mib": wire.unless_template(template, mem_mib, 1024),
             "network": network,
             "nofile": nofile,
             "on_idle": on_idle,
@@ -474,6 +479,7 @@ class AsyncVerbs(AsyncTransport):
             "template": template,
             "ttl_seconds": ttl_seconds,
             "user": user,
+            "vcpu_count": wire.unless_template(template, vcpu_count, 1),
             "workdir": workdir,
         }))
 
@@ -524,25 +530,30 @@ class AsyncVerbs(AsyncTransport):
             "sandbox": sandbox,
         }))
 
-    async def list_sandboxes(self, *, all: bool = False) -> types.SandboxList:
+    async def list_sandboxes(
+        self,
+        *,
+        all: bool = False,
+        cursor: str | None = None,
+        limit: int | None = None,
+    ) -> types.SandboxList:
         """Every sandbox."""
-        return await self._json(types.SandboxList, "GET", "/v1/sandboxes", params={"all": all})
+        return await self._json(types.SandboxList, "GET", "/v1/sandboxes", params={"all": all, "cursor": cursor, "limit": limit})
 
     async def create_sandbox(
         self,
         environment: str = "",
         *,
-        disk_mib: int | None = None,
-        mem_mib: int = 1024,
-        vcpu_count: int = 1,
         accel: types.Accel = "auto",
         allow_host_compat: bool = False,
+        disk_mib: int | None = None,
         env: Mapping[str, str] | None = None,
         idle_seconds: int | None = None,
         io_mbps: int | None = None,
         iops: int | None = None,
         isolation: types.Isolation | None = None,
         keep: bool = False,
+        mem_mib: int = 1024,
         network: bool = False,
         nofile: int | None = None,
         on_idle: types.OnIdle = "destroy",
@@ -554,15 +565,14 @@ class AsyncVerbs(AsyncTransport):
         template: str | None = None,
         ttl_seconds: int | None = None,
         user: str | None = None,
+        vcpu_count: int = 1,
         workdir: str | None = None,
     ) -> types.Sandbox:
         """Make a sandbox."""
         return await self._json(types.Sandbox, "POST", "/v1/sandboxes", body=wire.request({
-            "disk_mib": disk_mib,
-            "mem_mib": wire.unless_template(template, mem_mib, 1024),
-            "vcpu_count": wire.unless_template(template, vcpu_count, 1),
             "accel": accel,
             "allow_host_compat": allow_host_compat,
+            "disk_mib": disk_mib,
             "env": env,
             "environment": environment,
             "idle_seconds": idle_seconds,
@@ -570,6 +580,7 @@ class AsyncVerbs(AsyncTransport):
             "iops": iops,
             "isolation": isolation,
             "keep": keep,
+            "mem_mib": wire.unless_template(template, mem_mib, 1024),
             "network": network,
             "nofile": nofile,
             "on_idle": on_idle,
@@ -581,6 +592,7 @@ class AsyncVerbs(AsyncTransport):
             "template": template,
             "ttl_seconds": ttl_seconds,
             "user": user,
+            "vcpu_count": wire.unless_template(template, vcpu_count, 1),
             "workdir": workdir,
         }))
 
@@ -626,19 +638,19 @@ class AsyncVerbs(AsyncTransport):
         *,
         env: Mapping[str, str] | None = None,
         max_output_bytes: int | None = None,
+        tag: str | None = None,
         timeout_seconds: int = 30,
         user: str | None = None,
         workdir: str | None = None,
-        tag: str | None = None,
     ) -> types.ExecResult:
         """Run one command in a sandbox."""
         return await self._json(types.ExecResult, "POST", f"/v1/sandboxes/{wire.segment(sandbox_id)}/exec", body=wire.request({
             "env": env,
             "max_output_bytes": max_output_bytes,
+            "tag": tag,
             "timeout_seconds": timeout_seconds,
             "user": user,
             "workdir": workdir,
-            "tag": tag,
         }, wire.command(command)))
 
     async def exec_stream(
@@ -648,27 +660,27 @@ class AsyncVerbs(AsyncTransport):
         *,
         env: Mapping[str, str] | None = None,
         max_output_bytes: int | None = None,
-        stdin: bool = False,
-        timeout_seconds: int | None = None,
-        user: str | None = None,
-        workdir: str | None = None,
         no_timeout: bool = False,
         output_ring_bytes: int | None = None,
+        stdin: bool = False,
         tag: str | None = None,
+        timeout_seconds: int | None = None,
         tty: types.TtySize | Mapping[str, Any] | None = None,
+        user: str | None = None,
+        workdir: str | None = None,
     ) -> AsyncStream:
         """Run one command in a sandbox."""
         return await self._command(f"/v1/sandboxes/{wire.segment(sandbox_id)}/exec/ws", sandbox_id=wire.segment(sandbox_id), first=wire.request({
             "env": env,
             "max_output_bytes": max_output_bytes,
-            "stdin": stdin,
-            "timeout_seconds": timeout_seconds,
-            "user": user,
-            "workdir": workdir,
             "no_timeout": no_timeout,
             "output_ring_bytes": output_ring_bytes,
+            "stdin": stdin,
             "tag": tag,
+            "timeout_seconds": timeout_seconds,
             "tty": tty,
+            "user": user,
+            "workdir": workdir,
         }, wire.command(command)))
 
     async def remove_file(
@@ -872,27 +884,27 @@ class AsyncVerbs(AsyncTransport):
         *,
         env: Mapping[str, str] | None = None,
         max_output_bytes: int | None = None,
-        stdin: bool = False,
-        timeout_seconds: int | None = None,
-        user: str | None = None,
-        workdir: str | None = None,
         no_timeout: bool = False,
         output_ring_bytes: int | None = None,
+        stdin: bool = False,
         tag: str | None = None,
+        timeout_seconds: int | None = None,
         tty: types.TtySize | Mapping[str, Any] | None = None,
+        user: str | None = None,
+        workdir: str | None = None,
     ) -> types.Background:
         """Start a process that runs on after the answer."""
         return await self._json(types.Background, "POST", f"/v1/sandboxes/{wire.segment(sandbox_id)}/processes", body=wire.request({
             "env": env,
             "max_output_bytes": max_output_bytes,
-            "stdin": stdin,
-            "timeout_seconds": timeout_seconds,
-            "user": user,
-            "workdir": workdir,
             "no_timeout": no_timeout,
             "output_ring_bytes": output_ring_bytes,
+            "stdin": stdin,
             "tag": tag,
+            "timeout_seconds": timeout_seconds,
             "tty": tty,
+            "user": user,
+            "workdir": workdir,
         }, wire.command(command)))
 
     async def kill_process(
@@ -978,9 +990,9 @@ class AsyncVerbs(AsyncTransport):
         """End the machine of a kept sandbox; its disks stay."""
         return await self._json(types.Sandbox, "POST", f"/v1/sandboxes/{wire.segment(sandbox_id)}/stop")
 
-    async def list_secrets(self) -> types.SecretList:
+    async def list_secrets(self, *, cursor: str | None = None, limit: int | None = None) -> types.SecretList:
         """The secrets of typed calls, without their values."""
-        return await self._json(types.SecretList, "GET", "/v1/secrets")
+        return await self._json(types.SecretList, "GET", "/v1/secrets", params={"cursor": cursor, "limit": limit})
 
     async def remove_secret(self, secret_name: str) -> types.SecretSummary:
         """Forget a secret."""
@@ -1015,9 +1027,9 @@ class AsyncVerbs(AsyncTransport):
             "variable": variable,
         }))
 
-    async def list_templates(self) -> types.TemplateList:
+    async def list_templates(self, *, cursor: str | None = None, limit: int | None = None) -> types.TemplateList:
         """Every template."""
-        return await self._json(types.TemplateList, "GET", "/v1/templates")
+        return await self._json(types.TemplateList, "GET", "/v1/templates", params={"cursor": cursor, "limit": limit})
 
     async def remove_template(self, template: str) -> types.Template:
         """Remove a template and the machines that wait for it."""
@@ -1032,13 +1044,12 @@ class AsyncVerbs(AsyncTransport):
         template: str,
         environment: str,
         *,
-        disk_mib: int | None = None,
-        mem_mib: int | None = None,
-        vcpu_count: int | None = None,
         allowed_hosts: Sequence[str] | None = None,
+        disk_mib: int | None = None,
         env: Mapping[str, str] | None = None,
         isolation: types.Isolation | None = None,
         labels: Mapping[str, str] | None = None,
+        mem_mib: int | None = None,
         policy: str | None = None,
         pool_size: int = 0,
         runtime: str | None = None,
@@ -1046,18 +1057,18 @@ class AsyncVerbs(AsyncTransport):
         setup: Sequence[str] | None = None,
         setup_policy: str | None = None,
         ttl_seconds: int | None = None,
+        vcpu_count: int | None = None,
         progress: Callable[[types.ProgressEvent], object] | None = None,
     ) -> types.Template:
         """Make a template, or change it."""
         return await self._last(types.Template, types.ProgressEvent, progress, "PUT", f"/v1/templates/{wire.segment(template)}", body=wire.request({
-            "disk_mib": disk_mib,
-            "mem_mib": mem_mib,
-            "vcpu_count": vcpu_count,
             "allowed_hosts": allowed_hosts,
+            "disk_mib": disk_mib,
             "env": env,
             "environment": environment,
             "isolation": isolation,
             "labels": labels,
+            "mem_mib": mem_mib,
             "policy": policy,
             "pool_size": pool_size,
             "runtime": runtime,
@@ -1065,6 +1076,7 @@ class AsyncVerbs(AsyncTransport):
             "setup": setup,
             "setup_policy": setup_policy,
             "ttl_seconds": ttl_seconds,
+            "vcpu_count": vcpu_count,
         }))
 
     async def build_template(
@@ -1079,9 +1091,9 @@ class AsyncVerbs(AsyncTransport):
             "no_cache": no_cache,
         }))
 
-    async def list_terminals(self) -> types.TerminalList:
+    async def list_terminals(self, *, cursor: str | None = None, limit: int | None = None) -> types.TerminalList:
         """Every session: the living ones first, the most recently active first among them."""
-        return await self._json(types.TerminalList, "GET", "/v1/terminals")
+        return await self._json(types.TerminalList, "GET", "/v1/terminals", params={"cursor": cursor, "limit": limit})
 
     async def open_terminal(
         self,
@@ -1145,24 +1157,24 @@ class AsyncVerbs(AsyncTransport):
         session_id: str,
         patterns: Sequence[str],
         *,
-        max_output_bytes: int | None = None,
-        strip_ansi: bool | None = None,
-        timeout: float | None = None,
         echo: bool = False,
         from_: str | None = None,
         literal: bool = False,
+        max_output_bytes: int | None = None,
         raw: bool = False,
+        strip_ansi: bool | None = None,
+        timeout: float | None = None,
     ) -> types.TerminalAnswer:
         """Wait until one of several patterns is printed."""
         return await self._json(types.TerminalAnswer, "POST", f"/v1/terminals/{wire.segment(session_id)}/expect", body=wire.request({
-            "max_output_bytes": max_output_bytes,
-            "strip_ansi": strip_ansi,
-            "timeout": timeout,
             "echo": echo,
             "from": from_,
             "literal": literal,
+            "max_output_bytes": max_output_bytes,
             "patterns": patterns,
             "raw": raw,
+            "strip_ansi": strip_ansi,
+            "timeout": timeout,
         }))
 
     async def expect_terminal_prompt(
@@ -1185,22 +1197,22 @@ class AsyncVerbs(AsyncTransport):
         session_id: str,
         text: str | None = None,
         *,
-        max_output_bytes: int | None = None,
-        strip_ansi: bool | None = None,
-        timeout: float | None = None,
         control: str | None = None,
         keys: Sequence[str] | None = None,
+        max_output_bytes: int | None = None,
         paste: str | None = None,
+        strip_ansi: bool | None = None,
+        timeout: float | None = None,
     ) -> types.TerminalAnswer:
         """Type text, paste it, or press keys."""
         return await self._json(types.TerminalAnswer, "POST", f"/v1/terminals/{wire.segment(session_id)}/input", body=wire.request({
-            "max_output_bytes": max_output_bytes,
-            "strip_ansi": strip_ansi,
-            "timeout": timeout,
             "control": control,
             "keys": keys,
+            "max_output_bytes": max_output_bytes,
             "paste": paste,
+            "strip_ansi": strip_ansi,
             "text": text,
+            "timeout": timeout,
         }))
 
     async def send_terminal_password(
@@ -1208,18 +1220,18 @@ class AsyncVerbs(AsyncTransport):
         session_id: str,
         password: str,
         *,
+        force: bool = False,
         max_output_bytes: int | None = None,
         strip_ansi: bool | None = None,
         timeout: float | None = None,
-        force: bool = False,
     ) -> types.TerminalAnswer:
         """Type a secret where the program does not show it."""
         return await self._json(types.TerminalAnswer, "POST", f"/v1/terminals/{wire.segment(session_id)}/password", body=wire.request({
+            "force": force,
             "max_output_bytes": max_output_bytes,
+            "password": password,
             "strip_ansi": strip_ansi,
             "timeout": timeout,
-            "force": force,
-            "password": password,
         }))
 
     async def poll_terminal(
@@ -1246,18 +1258,18 @@ class AsyncVerbs(AsyncTransport):
         session_id: str,
         command: str,
         *,
+        force: bool = False,
         max_output_bytes: int | None = None,
         strip_ansi: bool | None = None,
         timeout: float | None = None,
-        force: bool = False,
     ) -> types.TerminalAnswer:
         """Run a command line, and wait until it has ended or wants something."""
         return await self._json(types.TerminalAnswer, "POST", f"/v1/terminals/{wire.segment(session_id)}/run", body=wire.request({
+            "command": command,
+            "force": force,
             "max_output_bytes": max_output_bytes,
             "strip_ansi": strip_ansi,
             "timeout": timeout,
-            "command": command,
-            "force": force,
         }))
 
     async def terminal_screen(
@@ -1295,9 +1307,9 @@ class AsyncVerbs(AsyncTransport):
         """Send a signal to what runs in the foreground."""
         return await self._json(types.TerminalAnswer, "POST", f"/v1/terminals/{wire.segment(session_id)}/signal", body=wire.request({
             "max_output_bytes": max_output_bytes,
+            "signal": signal,
             "strip_ansi": strip_ansi,
             "timeout": timeout,
-            "signal": signal,
         }))
 
     async def attach_terminal_output(
@@ -1335,24 +1347,23 @@ class AsyncVerbs(AsyncTransport):
         """What this daemon is."""
         return await self._json(types.Version, "GET", "/v1/version")
 
-    async def list_workspaces(self) -> types.WorkspaceList:
+    async def list_workspaces(self, *, cursor: str | None = None, limit: int | None = None) -> types.WorkspaceList:
         """Every workspace, the most recently active first."""
-        return await self._json(types.WorkspaceList, "GET", "/v1/workspaces")
+        return await self._json(types.WorkspaceList, "GET", "/v1/workspaces", params={"cursor": cursor, "limit": limit})
 
     async def create_workspace(
         self,
         environment: str = "",
         *,
-        disk_mib: int | None = None,
-        mem_mib: int = 1024,
-        vcpu_count: int = 1,
         accel: types.Accel = "auto",
         allow_host_compat: bool = False,
         checkpoint: bool = False,
+        disk_mib: int | None = None,
         io_mbps: int | None = None,
         iops: int | None = None,
         isolation: types.Isolation | None = None,
         labels: Mapping[str, str] | None = None,
+        mem_mib: int = 1024,
         name: str | None = None,
         network_policy: types.NetworkPolicy = "off",
         policy: str | None = None,
@@ -1362,21 +1373,21 @@ class AsyncVerbs(AsyncTransport):
         seed_path: str | os.PathLike[str] | None = None,
         template: str | None = None,
         ttl_seconds: int | None = None,
+        vcpu_count: int = 1,
         workspace_id: types.SandboxId | None = None,
     ) -> types.Workspace:
         """Make a workspace, and start it."""
         return await self._json(types.Workspace, "POST", "/v1/workspaces", body=wire.request({
-            "disk_mib": disk_mib,
-            "mem_mib": wire.unless_template(template, mem_mib, 1024),
-            "vcpu_count": wire.unless_template(template, vcpu_count, 1),
             "accel": accel,
             "allow_host_compat": allow_host_compat,
             "checkpoint": checkpoint,
+            "disk_mib": disk_mib,
             "environment": environment,
             "io_mbps": io_mbps,
             "iops": iops,
             "isolation": isolation,
             "labels": labels,
+            "mem_mib": wire.unless_template(template, mem_mib, 1024),
             "name": name,
             "network_policy": network_policy,
             "policy": policy,
@@ -1386,6 +1397,7 @@ class AsyncVerbs(AsyncTransport):
             "seed_path": wire.host_path(seed_path),
             "template": template,
             "ttl_seconds": ttl_seconds,
+            "vcpu_count": wire.unless_template(template, vcpu_count, 1),
             "workspace_id": workspace_id,
         }))
 
@@ -1461,23 +1473,23 @@ class AsyncVerbs(AsyncTransport):
         workspace_id: str,
         *,
         command: str | Sequence[str],
+        checkpoint: bool | None = None,
         env: Mapping[str, str] | None = None,
         max_output_bytes: int | None = None,
+        secret_env: Mapping[str, str | None] | Sequence[str | types.SecretEnv | Mapping[str, Any]] | None = None,
         timeout_seconds: int = 30,
         user: str | None = None,
         workdir: str | None = None,
-        checkpoint: bool | None = None,
-        secret_env: Mapping[str, str | None] | Sequence[str | types.SecretEnv | Mapping[str, Any]] | None = None,
     ) -> types.ExecResult:
         """Run one command in a workspace, in `/workspace`."""
         return await self._json(types.ExecResult, "POST", f"/v1/workspaces/{wire.segment(workspace_id)}/exec", body=wire.request({
+            "checkpoint": checkpoint,
             "env": env,
             "max_output_bytes": max_output_bytes,
+            "secret_env": wire.secret_env(secret_env),
             "timeout_seconds": timeout_seconds,
             "user": user,
             "workdir": workdir,
-            "checkpoint": checkpoint,
-            "secret_env": wire.secret_env(secret_env),
         }, wire.command(command)))
 
     async def exec_workspace_stream(
@@ -1485,25 +1497,25 @@ class AsyncVerbs(AsyncTransport):
         workspace_id: str,
         *,
         command: str | Sequence[str],
+        checkpoint: bool | None = None,
         env: Mapping[str, str] | None = None,
         max_output_bytes: int | None = None,
+        secret_env: Mapping[str, str | None] | Sequence[str | types.SecretEnv | Mapping[str, Any]] | None = None,
         stdin: bool = False,
         timeout_seconds: int | None = None,
         user: str | None = None,
         workdir: str | None = None,
-        checkpoint: bool | None = None,
-        secret_env: Mapping[str, str | None] | Sequence[str | types.SecretEnv | Mapping[str, Any]] | None = None,
     ) -> AsyncStream:
         """Run one command in a workspace, in `/workspace`."""
         return await self._command(f"/v1/workspaces/{wire.segment(workspace_id)}/exec/ws", sandbox_id=wire.segment(workspace_id), first=wire.request({
+            "checkpoint": checkpoint,
             "env": env,
             "max_output_bytes": max_output_bytes,
+            "secret_env": wire.secret_env(secret_env),
             "stdin": stdin,
             "timeout_seconds": timeout_seconds,
             "user": user,
             "workdir": workdir,
-            "checkpoint": checkpoint,
-            "secret_env": wire.secret_env(secret_env),
         }, wire.command(command)))
 
     async def export_workspace(
@@ -1724,9 +1736,15 @@ class AsyncVerbs(AsyncTransport):
         """A shell, live."""
         return await self._live(f"/v1/workspaces/{wire.segment(workspace_id)}/shells/{wire.segment(shell_id)}/stream/ws", params={"cols": cols, "rows": rows})
 
-    async def list_snapshots(self, workspace_id: str) -> types.SnapshotList:
+    async def list_snapshots(
+        self,
+        workspace_id: str,
+        *,
+        cursor: str | None = None,
+        limit: int | None = None,
+    ) -> types.SnapshotList:
         """The baseline and every named snapshot."""
-        return await self._json(types.SnapshotList, "GET", f"/v1/workspaces/{wire.segment(workspace_id)}/snapshots")
+        return await self._json(types.SnapshotList, "GET", f"/v1/workspaces/{wire.segment(workspace_id)}/snapshots", params={"cursor": cursor, "limit": limit})
 
     async def create_snapshot(self, workspace_id: str, snapshot_name: str) -> types.Snapshot:
         """Save `/workspace` as it is now under a name."""
@@ -1787,13 +1805,14 @@ class Verbs(Transport):
         *,
         before_seq: int | None = None,
         changes: bool = False,
+        cursor: str | None = None,
         failed: bool = False,
         limit: int | None = None,
         sandbox_id: types.SandboxId | None = None,
         verb: str | None = None,
     ) -> types.AuditList:
         """The newest calls in the audit log, oldest first."""
-        return self._json(types.AuditList, "GET", "/v1/audit", params={"before_seq": before_seq, "changes": changes, "failed": failed, "limit": limit, "sandbox_id": sandbox_id, "verb": verb})
+        return self._json(types.AuditList, "GET", "/v1/audit", params={"before_seq": before_seq, "changes": changes, "cursor": cursor, "failed": failed, "limit": limit, "sandbox_id": sandbox_id, "verb": verb})
 
     def get_audit(self, audit_id: str) -> types.AuditList:
         """What is recorded of one call: one entry, or two of a live session."""
@@ -1841,7 +1860,7 @@ class Verbs(Transport):
         self,
         *,
         command: Sequence[str],
-        state: types.CallState | Mapping[str, Any],
+        state: Any,
         files: Sequence[types.CallFile | Mapping[str, Any]] | None = None,
         files_out: Sequence[str] | None = None,
         image: str | None = None,
@@ -1872,7 +1891,8 @@ class Verbs(Transport):
     def dry_run_call(
         self,
         *,
-        command: Sequence[str] | None = None,
+        command: Sequence[str],
+        state: Any,
         files: Sequence[types.CallFile | Mapping[str, Any]] | None = None,
         files_out: Sequence[str] | None = None,
         image: str | None = None,
@@ -1882,7 +1902,6 @@ class Verbs(Transport):
         network: types.CallNetwork | Mapping[str, Any] | None = None,
         policy: str | None = None,
         secrets: Mapping[str, str | types.SecretRef | Mapping[str, Any]] | None = None,
-        state: types.CallState | Mapping[str, Any] | None = None,
         timeout_seconds: int | None = None,
     ) -> types.CallPlan:
         """What would become of a typed call."""
@@ -1905,21 +1924,25 @@ class Verbs(Transport):
         """What works on this host, and what would help."""
         return self._json(types.Doctor, "GET", "/v1/doctor", params={"deep": deep})
 
-    def list_environments(self) -> types.EnvironmentList:
+    def list_environments(
+        self,
+        *,
+        cursor: str | None = None,
+        limit: int | None = None,
+    ) -> types.EnvironmentList:
         """Every environment, installed or known by name."""
-        return self._json(types.EnvironmentList, "GET", "/v1/environments")
+        return self._json(types.EnvironmentList, "GET", "/v1/environments", params={"cursor": cursor, "limit": limit})
 
     def build_environment(
         self,
         *,
-        disk_mib: int | None = None,
-        mem_mib: int | None = None,
-        vcpu_count: int | None = None,
         build_args: Mapping[str, str] | None = None,
         context_id: str | None = None,
+        disk_mib: int | None = None,
         dockerfile: str | None = None,
         dockerfile_name: str | None = None,
         from_: str | None = None,
+        mem_mib: int | None = None,
         name: str | None = None,
         no_cache: bool = False,
         policy: str | None = None,
@@ -1928,18 +1951,18 @@ class Verbs(Transport):
         secrets: Mapping[str, str] | None = None,
         target: str | None = None,
         timeout_seconds: int | None = None,
+        vcpu_count: int | None = None,
         progress: Callable[[types.ProgressEvent], object] | None = None,
     ) -> types.Environment:
         """Build an environment from another one."""
         return self._last(types.Environment, types.ProgressEvent, progress, "POST", "/v1/environments/build", body=wire.request({
-            "disk_mib": disk_mib,
-            "mem_mib": mem_mib,
-            "vcpu_count": vcpu_count,
             "build_args": build_args,
             "context_id": context_id,
+            "disk_mib": disk_mib,
             "dockerfile": dockerfile,
             "dockerfile_name": dockerfile_name,
             "from": from_,
+            "mem_mib": mem_mib,
             "name": name,
             "no_cache": no_cache,
             "policy": policy,
@@ -1948,6 +1971,7 @@ class Verbs(Transport):
             "secrets": secrets,
             "target": target,
             "timeout_seconds": timeout_seconds,
+            "vcpu_count": vcpu_count,
         }))
 
     def import_environment(self, content: Content, *, name: str | None = None) -> types.Environment:
@@ -1999,9 +2023,9 @@ class Verbs(Transport):
         """What happened on this host, one event per line."""
         return self._lines("GET", "/v1/events", params={"after": after, "follow": follow, "id": id, "kind": kind, "tail": tail})
 
-    def list_keys(self) -> types.KeyList:
+    def list_keys(self, *, cursor: str | None = None, limit: int | None = None) -> types.KeyList:
         """Every key, without what callers send."""
-        return self._json(types.KeyList, "GET", "/v1/keys")
+        return self._json(types.KeyList, "GET", "/v1/keys", params={"cursor": cursor, "limit": limit})
 
     def create_key(
         self,
@@ -2034,17 +2058,16 @@ class Verbs(Transport):
         self,
         environment: str = "",
         *,
-        disk_mib: int | None = None,
-        mem_mib: int = 1024,
-        vcpu_count: int = 1,
         accel: types.Accel = "auto",
         allow_host_compat: bool = False,
+        disk_mib: int | None = None,
         env: Mapping[str, str] | None = None,
         idle_seconds: int | None = None,
         io_mbps: int | None = None,
         iops: int | None = None,
         isolation: types.Isolation | None = None,
         keep: bool = False,
+        mem_mib: int = 1024,
         network: bool = False,
         nofile: int | None = None,
         on_idle: types.OnIdle = "destroy",
@@ -2056,15 +2079,14 @@ class Verbs(Transport):
         template: str | None = None,
         ttl_seconds: int | None = None,
         user: str | None = None,
+        vcpu_count: int = 1,
         workdir: str | None = None,
     ) -> str:
         """The steps that making this sandbox would take, for people."""
         return self._text("POST", "/v1/plan", body=wire.request({
-            "disk_mib": disk_mib,
-            "mem_mib": wire.unless_template(template, mem_mib, 1024),
-            "vcpu_count": wire.unless_template(template, vcpu_count, 1),
             "accel": accel,
             "allow_host_compat": allow_host_compat,
+            "disk_mib": disk_mib,
             "env": env,
             "environment": environment,
             "idle_seconds": idle_seconds,
@@ -2072,6 +2094,7 @@ class Verbs(Transport):
             "iops": iops,
             "isolation": isolation,
             "keep": keep,
+            "mem_mib": wire.unless_template(template, mem_mib, 1024),
             "network": network,
             "nofile": nofile,
             "on_idle": on_idle,
@@ -2083,6 +2106,7 @@ class Verbs(Transport):
             "template": template,
             "ttl_seconds": ttl_seconds,
             "user": user,
+            "vcpu_count": wire.unless_template(template, vcpu_count, 1),
             "workdir": workdir,
         }))
 
@@ -2133,25 +2157,30 @@ class Verbs(Transport):
             "sandbox": sandbox,
         }))
 
-    def list_sandboxes(self, *, all: bool = False) -> types.SandboxList:
+    def list_sandboxes(
+        self,
+        *,
+        all: bool = False,
+        cursor: str | None = None,
+        limit: int | None = None,
+    ) -> types.SandboxList:
         """Every sandbox."""
-        return self._json(types.SandboxList, "GET", "/v1/sandboxes", params={"all": all})
+        return self._json(types.SandboxList, "GET", "/v1/sandboxes", params={"all": all, "cursor": cursor, "limit": limit})
 
     def create_sandbox(
         self,
         environment: str = "",
         *,
-        disk_mib: int | None = None,
-        mem_mib: int = 1024,
-        vcpu_count: int = 1,
         accel: types.Accel = "auto",
         allow_host_compat: bool = False,
+        disk_mib: int | None = None,
         env: Mapping[str, str] | None = None,
         idle_seconds: int | None = None,
         io_mbps: int | None = None,
         iops: int | None = None,
         isolation: types.Isolation | None = None,
         keep: bool = False,
+        mem_mib: int = 1024,
         network: bool = False,
         nofile: int | None = None,
         on_idle: types.OnIdle = "destroy",
@@ -2163,15 +2192,14 @@ class Verbs(Transport):
         template: str | None = None,
         ttl_seconds: int | None = None,
         user: str | None = None,
+        vcpu_count: int = 1,
         workdir: str | None = None,
     ) -> types.Sandbox:
         """Make a sandbox."""
         return self._json(types.Sandbox, "POST", "/v1/sandboxes", body=wire.request({
-            "disk_mib": disk_mib,
-            "mem_mib": wire.unless_template(template, mem_mib, 1024),
-            "vcpu_count": wire.unless_template(template, vcpu_count, 1),
             "accel": accel,
             "allow_host_compat": allow_host_compat,
+            "disk_mib": disk_mib,
             "env": env,
             "environment": environment,
             "idle_seconds": idle_seconds,
@@ -2179,6 +2207,7 @@ class Verbs(Transport):
             "iops": iops,
             "isolation": isolation,
             "keep": keep,
+            "mem_mib": wire.unless_template(template, mem_mib, 1024),
             "network": network,
             "nofile": nofile,
             "on_idle": on_idle,
@@ -2190,6 +2219,7 @@ class Verbs(Transport):
             "template": template,
             "ttl_seconds": ttl_seconds,
             "user": user,
+            "vcpu_count": wire.unless_template(template, vcpu_count, 1),
             "workdir": workdir,
         }))
 
@@ -2235,19 +2265,19 @@ class Verbs(Transport):
         *,
         env: Mapping[str, str] | None = None,
         max_output_bytes: int | None = None,
+        tag: str | None = None,
         timeout_seconds: int = 30,
         user: str | None = None,
         workdir: str | None = None,
-        tag: str | None = None,
     ) -> types.ExecResult:
         """Run one command in a sandbox."""
         return self._json(types.ExecResult, "POST", f"/v1/sandboxes/{wire.segment(sandbox_id)}/exec", body=wire.request({
             "env": env,
             "max_output_bytes": max_output_bytes,
+            "tag": tag,
             "timeout_seconds": timeout_seconds,
             "user": user,
             "workdir": workdir,
-            "tag": tag,
         }, wire.command(command)))
 
     def exec_stream(
@@ -2257,27 +2287,27 @@ class Verbs(Transport):
         *,
         env: Mapping[str, str] | None = None,
         max_output_bytes: int | None = None,
-        stdin: bool = False,
-        timeout_seconds: int | None = None,
-        user: str | None = None,
-        workdir: str | None = None,
         no_timeout: bool = False,
         output_ring_bytes: int | None = None,
+        stdin: bool = False,
         tag: str | None = None,
+        timeout_seconds: int | None = None,
         tty: types.TtySize | Mapping[str, Any] | None = None,
+        user: str | None = None,
+        workdir: str | None = None,
     ) -> Stream:
         """Run one command in a sandbox."""
         return self._command(f"/v1/sandboxes/{wire.segment(sandbox_id)}/exec/ws", sandbox_id=wire.segment(sandbox_id), first=wire.request({
             "env": env,
             "max_output_bytes": max_output_bytes,
-            "stdin": stdin,
-            "timeout_seconds": timeout_seconds,
-            "user": user,
-            "workdir": workdir,
             "no_timeout": no_timeout,
             "output_ring_bytes": output_ring_bytes,
+            "stdin": stdin,
             "tag": tag,
+            "timeout_seconds": timeout_seconds,
             "tty": tty,
+            "user": user,
+            "workdir": workdir,
         }, wire.command(command)))
 
     def remove_file(
@@ -2481,27 +2511,27 @@ class Verbs(Transport):
         *,
         env: Mapping[str, str] | None = None,
         max_output_bytes: int | None = None,
-        stdin: bool = False,
-        timeout_seconds: int | None = None,
-        user: str | None = None,
-        workdir: str | None = None,
         no_timeout: bool = False,
         output_ring_bytes: int | None = None,
+        stdin: bool = False,
         tag: str | None = None,
+        timeout_seconds: int | None = None,
         tty: types.TtySize | Mapping[str, Any] | None = None,
+        user: str | None = None,
+        workdir: str | None = None,
     ) -> types.Background:
         """Start a process that runs on after the answer."""
         return self._json(types.Background, "POST", f"/v1/sandboxes/{wire.segment(sandbox_id)}/processes", body=wire.request({
             "env": env,
             "max_output_bytes": max_output_bytes,
-            "stdin": stdin,
-            "timeout_seconds": timeout_seconds,
-            "user": user,
-            "workdir": workdir,
             "no_timeout": no_timeout,
             "output_ring_bytes": output_ring_bytes,
+            "stdin": stdin,
             "tag": tag,
+            "timeout_seconds": timeout_seconds,
             "tty": tty,
+            "user": user,
+            "workdir": workdir,
         }, wire.command(command)))
 
     def kill_process(
@@ -2587,9 +2617,9 @@ class Verbs(Transport):
         """End the machine of a kept sandbox; its disks stay."""
         return self._json(types.Sandbox, "POST", f"/v1/sandboxes/{wire.segment(sandbox_id)}/stop")
 
-    def list_secrets(self) -> types.SecretList:
+    def list_secrets(self, *, cursor: str | None = None, limit: int | None = None) -> types.SecretList:
         """The secrets of typed calls, without their values."""
-        return self._json(types.SecretList, "GET", "/v1/secrets")
+        return self._json(types.SecretList, "GET", "/v1/secrets", params={"cursor": cursor, "limit": limit})
 
     def remove_secret(self, secret_name: str) -> types.SecretSummary:
         """Forget a secret."""
@@ -2624,9 +2654,9 @@ class Verbs(Transport):
             "variable": variable,
         }))
 
-    def list_templates(self) -> types.TemplateList:
+    def list_templates(self, *, cursor: str | None = None, limit: int | None = None) -> types.TemplateList:
         """Every template."""
-        return self._json(types.TemplateList, "GET", "/v1/templates")
+        return self._json(types.TemplateList, "GET", "/v1/templates", params={"cursor": cursor, "limit": limit})
 
     def remove_template(self, template: str) -> types.Template:
         """Remove a template and the machines that wait for it."""
@@ -2641,13 +2671,12 @@ class Verbs(Transport):
         template: str,
         environment: str,
         *,
-        disk_mib: int | None = None,
-        mem_mib: int | None = None,
-        vcpu_count: int | None = None,
         allowed_hosts: Sequence[str] | None = None,
+        disk_mib: int | None = None,
         env: Mapping[str, str] | None = None,
         isolation: types.Isolation | None = None,
         labels: Mapping[str, str] | None = None,
+        mem_mib: int | None = None,
         policy: str | None = None,
         pool_size: int = 0,
         runtime: str | None = None,
@@ -2655,18 +2684,18 @@ class Verbs(Transport):
         setup: Sequence[str] | None = None,
         setup_policy: str | None = None,
         ttl_seconds: int | None = None,
+        vcpu_count: int | None = None,
         progress: Callable[[types.ProgressEvent], object] | None = None,
     ) -> types.Template:
         """Make a template, or change it."""
         return self._last(types.Template, types.ProgressEvent, progress, "PUT", f"/v1/templates/{wire.segment(template)}", body=wire.request({
-            "disk_mib": disk_mib,
-            "mem_mib": mem_mib,
-            "vcpu_count": vcpu_count,
             "allowed_hosts": allowed_hosts,
+            "disk_mib": disk_mib,
             "env": env,
             "environment": environment,
             "isolation": isolation,
             "labels": labels,
+            "mem_mib": mem_mib,
             "policy": policy,
             "pool_size": pool_size,
             "runtime": runtime,
@@ -2674,6 +2703,7 @@ class Verbs(Transport):
             "setup": setup,
             "setup_policy": setup_policy,
             "ttl_seconds": ttl_seconds,
+            "vcpu_count": vcpu_count,
         }))
 
     def build_template(
@@ -2688,9 +2718,9 @@ class Verbs(Transport):
             "no_cache": no_cache,
         }))
 
-    def list_terminals(self) -> types.TerminalList:
+    def list_terminals(self, *, cursor: str | None = None, limit: int | None = None) -> types.TerminalList:
         """Every session: the living ones first, the most recently active first among them."""
-        return self._json(types.TerminalList, "GET", "/v1/terminals")
+        return self._json(types.TerminalList, "GET", "/v1/terminals", params={"cursor": cursor, "limit": limit})
 
     def open_terminal(
         self,
@@ -2754,24 +2784,24 @@ class Verbs(Transport):
         session_id: str,
         patterns: Sequence[str],
         *,
-        max_output_bytes: int | None = None,
-        strip_ansi: bool | None = None,
-        timeout: float | None = None,
         echo: bool = False,
         from_: str | None = None,
         literal: bool = False,
+        max_output_bytes: int | None = None,
         raw: bool = False,
+        strip_ansi: bool | None = None,
+        timeout: float | None = None,
     ) -> types.TerminalAnswer:
         """Wait until one of several patterns is printed."""
         return self._json(types.TerminalAnswer, "POST", f"/v1/terminals/{wire.segment(session_id)}/expect", body=wire.request({
-            "max_output_bytes": max_output_bytes,
-            "strip_ansi": strip_ansi,
-            "timeout": timeout,
             "echo": echo,
             "from": from_,
             "literal": literal,
+            "max_output_bytes": max_output_bytes,
             "patterns": patterns,
             "raw": raw,
+            "strip_ansi": strip_ansi,
+            "timeout": timeout,
         }))
 
     def expect_terminal_prompt(
@@ -2794,22 +2824,22 @@ class Verbs(Transport):
         session_id: str,
         text: str | None = None,
         *,
-        max_output_bytes: int | None = None,
-        strip_ansi: bool | None = None,
-        timeout: float | None = None,
         control: str | None = None,
         keys: Sequence[str] | None = None,
+        max_output_bytes: int | None = None,
         paste: str | None = None,
+        strip_ansi: bool | None = None,
+        timeout: float | None = None,
     ) -> types.TerminalAnswer:
         """Type text, paste it, or press keys."""
         return self._json(types.TerminalAnswer, "POST", f"/v1/terminals/{wire.segment(session_id)}/input", body=wire.request({
-            "max_output_bytes": max_output_bytes,
-            "strip_ansi": strip_ansi,
-            "timeout": timeout,
             "control": control,
             "keys": keys,
+            "max_output_bytes": max_output_bytes,
             "paste": paste,
+            "strip_ansi": strip_ansi,
             "text": text,
+            "timeout": timeout,
         }))
 
     def send_terminal_password(
@@ -2817,18 +2847,18 @@ class Verbs(Transport):
         session_id: str,
         password: str,
         *,
+        force: bool = False,
         max_output_bytes: int | None = None,
         strip_ansi: bool | None = None,
         timeout: float | None = None,
-        force: bool = False,
     ) -> types.TerminalAnswer:
         """Type a secret where the program does not show it."""
         return self._json(types.TerminalAnswer, "POST", f"/v1/terminals/{wire.segment(session_id)}/password", body=wire.request({
+            "force": force,
             "max_output_bytes": max_output_bytes,
+            "password": password,
             "strip_ansi": strip_ansi,
             "timeout": timeout,
-            "force": force,
-            "password": password,
         }))
 
     def poll_terminal(
@@ -2855,18 +2885,18 @@ class Verbs(Transport):
         session_id: str,
         command: str,
         *,
+        force: bool = False,
         max_output_bytes: int | None = None,
         strip_ansi: bool | None = None,
         timeout: float | None = None,
-        force: bool = False,
     ) -> types.TerminalAnswer:
         """Run a command line, and wait until it has ended or wants something."""
         return self._json(types.TerminalAnswer, "POST", f"/v1/terminals/{wire.segment(session_id)}/run", body=wire.request({
+            "command": command,
+            "force": force,
             "max_output_bytes": max_output_bytes,
             "strip_ansi": strip_ansi,
             "timeout": timeout,
-            "command": command,
-            "force": force,
         }))
 
     def terminal_screen(
@@ -2904,9 +2934,9 @@ class Verbs(Transport):
         """Send a signal to what runs in the foreground."""
         return self._json(types.TerminalAnswer, "POST", f"/v1/terminals/{wire.segment(session_id)}/signal", body=wire.request({
             "max_output_bytes": max_output_bytes,
+            "signal": signal,
             "strip_ansi": strip_ansi,
             "timeout": timeout,
-            "signal": signal,
         }))
 
     def attach_terminal_output(
@@ -2944,24 +2974,23 @@ class Verbs(Transport):
         """What this daemon is."""
         return self._json(types.Version, "GET", "/v1/version")
 
-    def list_workspaces(self) -> types.WorkspaceList:
+    def list_workspaces(self, *, cursor: str | None = None, limit: int | None = None) -> types.WorkspaceList:
         """Every workspace, the most recently active first."""
-        return self._json(types.WorkspaceList, "GET", "/v1/workspaces")
+        return self._json(types.WorkspaceList, "GET", "/v1/workspaces", params={"cursor": cursor, "limit": limit})
 
     def create_workspace(
         self,
         environment: str = "",
         *,
-        disk_mib: int | None = None,
-        mem_mib: int = 1024,
-        vcpu_count: int = 1,
         accel: types.Accel = "auto",
         allow_host_compat: bool = False,
         checkpoint: bool = False,
+        disk_mib: int | None = None,
         io_mbps: int | None = None,
         iops: int | None = None,
         isolation: types.Isolation | None = None,
         labels: Mapping[str, str] | None = None,
+        mem_mib: int = 1024,
         name: str | None = None,
         network_policy: types.NetworkPolicy = "off",
         policy: str | None = None,
@@ -2971,21 +3000,21 @@ class Verbs(Transport):
         seed_path: str | os.PathLike[str] | None = None,
         template: str | None = None,
         ttl_seconds: int | None = None,
+        vcpu_count: int = 1,
         workspace_id: types.SandboxId | None = None,
     ) -> types.Workspace:
         """Make a workspace, and start it."""
         return self._json(types.Workspace, "POST", "/v1/workspaces", body=wire.request({
-            "disk_mib": disk_mib,
-            "mem_mib": wire.unless_template(template, mem_mib, 1024),
-            "vcpu_count": wire.unless_template(template, vcpu_count, 1),
             "accel": accel,
             "allow_host_compat": allow_host_compat,
             "checkpoint": checkpoint,
+            "disk_mib": disk_mib,
             "environment": environment,
             "io_mbps": io_mbps,
             "iops": iops,
             "isolation": isolation,
             "labels": labels,
+            "mem_mib": wire.unless_template(template, mem_mib, 1024),
             "name": name,
             "network_policy": network_policy,
             "policy": policy,
@@ -2995,6 +3024,7 @@ class Verbs(Transport):
             "seed_path": wire.host_path(seed_path),
             "template": template,
             "ttl_seconds": ttl_seconds,
+            "vcpu_count": wire.unless_template(template, vcpu_count, 1),
             "workspace_id": workspace_id,
         }))
 
@@ -3070,23 +3100,23 @@ class Verbs(Transport):
         workspace_id: str,
         *,
         command: str | Sequence[str],
+        checkpoint: bool | None = None,
         env: Mapping[str, str] | None = None,
         max_output_bytes: int | None = None,
+        secret_env: Mapping[str, str | None] | Sequence[str | types.SecretEnv | Mapping[str, Any]] | None = None,
         timeout_seconds: int = 30,
         user: str | None = None,
         workdir: str | None = None,
-        checkpoint: bool | None = None,
-        secret_env: Mapping[str, str | None] | Sequence[str | types.SecretEnv | Mapping[str, Any]] | None = None,
     ) -> types.ExecResult:
         """Run one command in a workspace, in `/workspace`."""
         return self._json(types.ExecResult, "POST", f"/v1/workspaces/{wire.segment(workspace_id)}/exec", body=wire.request({
+            "checkpoint": checkpoint,
             "env": env,
             "max_output_bytes": max_output_bytes,
+            "secret_env": wire.secret_env(secret_env),
             "timeout_seconds": timeout_seconds,
             "user": user,
             "workdir": workdir,
-            "checkpoint": checkpoint,
-            "secret_env": wire.secret_env(secret_env),
         }, wire.command(command)))
 
     def exec_workspace_stream(
@@ -3094,25 +3124,25 @@ class Verbs(Transport):
         workspace_id: str,
         *,
         command: str | Sequence[str],
+        checkpoint: bool | None = None,
         env: Mapping[str, str] | None = None,
         max_output_bytes: int | None = None,
+        secret_env: Mapping[str, str | None] | Sequence[str | types.SecretEnv | Mapping[str, Any]] | None = None,
         stdin: bool = False,
         timeout_seconds: int | None = None,
         user: str | None = None,
         workdir: str | None = None,
-        checkpoint: bool | None = None,
-        secret_env: Mapping[str, str | None] | Sequence[str | types.SecretEnv | Mapping[str, Any]] | None = None,
     ) -> Stream:
         """Run one command in a workspace, in `/workspace`."""
         return self._command(f"/v1/workspaces/{wire.segment(workspace_id)}/exec/ws", sandbox_id=wire.segment(workspace_id), first=wire.request({
+            "checkpoint": checkpoint,
             "env": env,
             "max_output_bytes": max_output_bytes,
+            "secret_env": wire.secret_env(secret_env),
             "stdin": stdin,
             "timeout_seconds": timeout_seconds,
             "user": user,
             "workdir": workdir,
-            "checkpoint": checkpoint,
-            "secret_env": wire.secret_env(secret_env),
         }, wire.command(command)))
 
     def export_workspace(
@@ -3333,9 +3363,15 @@ class Verbs(Transport):
         """A shell, live."""
         return self._live(f"/v1/workspaces/{wire.segment(workspace_id)}/shells/{wire.segment(shell_id)}/stream/ws", params={"cols": cols, "rows": rows})
 
-    def list_snapshots(self, workspace_id: str) -> types.SnapshotList:
+    def list_snapshots(
+        self,
+        workspace_id: str,
+        *,
+        cursor: str | None = None,
+        limit: int | None = None,
+    ) -> types.SnapshotList:
         """The baseline and every named snapshot."""
-        return self._json(types.SnapshotList, "GET", f"/v1/workspaces/{wire.segment(workspace_id)}/snapshots")
+        return self._json(types.SnapshotList, "GET", f"/v1/workspaces/{wire.segment(workspace_id)}/snapshots", params={"cursor": cursor, "limit": limit})
 
     def create_snapshot(self, workspace_id: str, snapshot_name: str) -> types.Snapshot:
         """Save `/workspace` as it is now under a name."""

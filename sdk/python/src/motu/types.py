@@ -157,6 +157,7 @@ class AuditEntry:
     duration_ns: str
     effect: str
     facts: Facts
+    hash: str
     id: AuditId
     #: `ok`, the kind of the error, `open` at the beginning of a session, or `abandoned` when the caller left
     #: before the answer.
@@ -165,19 +166,18 @@ class AuditEntry:
     permission: str
     #: The hash of the policy that was applied, where there was one.
     policy: str | None = None
+    #: The hash of the record before.
+    prev: str
     #: The keyed hash (HMAC-SHA-256) of the request's canonical JSON.
     request: str | None = None
     sandbox_id: SandboxId | None = None
+    seq: int
     stage: Stage
     #: When the call began: RFC 3339 in UTC with nanoseconds.
     time: str
-    verb: str
-    hash: str
-    #: The hash of the record before.
-    prev: str
-    seq: int
     type: str
     v: int
+    verb: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,6 +196,8 @@ class AuditList:
     before_seq: int | None = None
     count: int
     entries: list[AuditEntry]
+    #: The same as other lists say it: ask with this as `cursor`.
+    next_cursor: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -272,21 +274,19 @@ class BuildReport:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildRequest:
     """What is built: the instructions of a Dockerfile, or an environment and commands to run in it."""
-    #: What it may write to its disk; default 10240.
-    disk_mib: int | None = None
-    #: Memory it may use; default 1024.
-    mem_mib: int | None = None
-    #: CPUs it may use; default 1.
-    vcpu_count: int | None = None
     build_args: dict[str, str] = field(default_factory=lambda: {})
     #: The files that `COPY` and `ADD` take, as `send_build_context` answered.
     context_id: str | None = None
+    #: What it may write to its disk; default 10240.
+    disk_mib: int | None = None
     #: The text of a Dockerfile.
     dockerfile: str | None = None
     #: What the Dockerfile is called in messages.
     dockerfile_name: str | None = None
     #: Instead of a Dockerfile: the environment to begin with.
     from_: str | None = field(default=None, metadata={"wire": "from"})
+    #: Memory it may use; default 1024.
+    mem_mib: int | None = None
     #: What the result is called: a word, such as `mine:1`. It may mean something else before. A name is made of
     #: the digest when missing.
     name: str | None = None
@@ -304,6 +304,8 @@ class BuildRequest:
     target: str | None = None
     #: How long one step may run.
     timeout_seconds: int | None = None
+    #: CPUs it may use; default 1.
+    vcpu_count: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -414,7 +416,7 @@ class CallPlan:
 class CallRequest:
     """What a model may ask for. Unknown fields are refused, and everything is bounded by a policy."""
     #: The program and its arguments. It runs in `/work`.
-    command: list[str] = field(default_factory=lambda: [])
+    command: list[str]
     files: list[CallFile] = field(default_factory=lambda: [])
     #: Files of the machine that come back with the answer.
     files_out: list[str] = field(default_factory=lambda: [])
@@ -430,7 +432,7 @@ class CallRequest:
     policy: str | None = None
     #: Variables of the command by the names of secrets: `{"KEY": {"ref": "openai-api-key"}}`.
     secrets: dict[str, SecretRef] = field(default_factory=lambda: {})
-    state: CallState | None = None
+    state: Any
     timeout_seconds: int | None = None
 
 
@@ -490,7 +492,7 @@ class Check:
 class CheckPolicy:
     """The text of a policy that is not in force."""
     #: TOML.
-    text: str | None = None
+    text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -568,16 +570,12 @@ class CreateKey:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateSandbox:
     """What a caller asks for. Everything but the environment has a default."""
-    #: What it may write to its disk; default 10240.
-    disk_mib: int | None = None
-    #: Memory it may use; default 1024.
-    mem_mib: int | None = None
-    #: CPUs it may use; default 1.
-    vcpu_count: int | None = None
     #: What a virtual machine's processor runs on.
     accel: Accel | None = None
     #: Run on the host, with no isolation, if no runtime works.
     allow_host_compat: bool = False
+    #: What it may write to its disk; default 10240.
+    disk_mib: int | None = None
     #: Environment variables of every command.
     env: dict[str, str] = field(default_factory=lambda: {})
     #: The environment to start from, such as `debian:12`. This or `template`.
@@ -590,6 +588,8 @@ class CreateSandbox:
     isolation: Isolation | None = None
     #: Keep the disks when the machine ends, so that the sandbox can be stopped and started.
     keep: bool = False
+    #: Memory it may use; default 1024.
+    mem_mib: int | None = None
     #: Outgoing network: the policy `public`, unless `policy` names another.
     network: bool = False
     nofile: int | None = None
@@ -608,6 +608,8 @@ class CreateSandbox:
     ttl_seconds: int | None = None
     #: The user commands run as; the environment's own when missing.
     user: str | None = None
+    #: CPUs it may use; default 1.
+    vcpu_count: int | None = None
     #: The working directory of commands; the environment's own when missing.
     workdir: str | None = None
 
@@ -615,17 +617,13 @@ class CreateSandbox:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateWorkspace:
     """What a caller asks for. Everything but the environment has a default."""
-    #: What it may write to its disk; default 10240.
-    disk_mib: int | None = None
-    #: Memory it may use; default 1024.
-    mem_mib: int | None = None
-    #: CPUs it may use; default 1.
-    vcpu_count: int | None = None
     accel: Accel | None = None
     #: Work on the host itself, with no isolation, if no runtime works.
     allow_host_compat: bool = False
     #: Save `/workspace` before each command, for `undo`; a command may say otherwise.
     checkpoint: bool = False
+    #: What it may write to its disk; default 10240.
+    disk_mib: int | None = None
     #: The environment to start from. This or `template`.
     environment: str | None = None
     #: Megabytes in a second, read and written each; 0: no limit.
@@ -634,6 +632,8 @@ class CreateWorkspace:
     iops: int | None = None
     isolation: Isolation | None = None
     labels: dict[str, str] = field(default_factory=lambda: {})
+    #: Memory it may use; default 1024.
+    mem_mib: int | None = None
     name: str | None = None
     network_policy: NetworkPolicy | None = None
     #: The policy of its network; `public` when missing and there is one.
@@ -649,6 +649,8 @@ class CreateWorkspace:
     template: str | None = None
     #: Delete the workspace after this; 0 (the default): never.
     ttl_seconds: int | None = None
+    #: CPUs it may use; default 1.
+    vcpu_count: int | None = None
     workspace_id: SandboxId | None = None
 
 
@@ -720,7 +722,7 @@ class Edit:
     new: str | None = None
     #: Text that is there, exactly.
     old: str | None = None
-    path: str | None = None
+    path: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -766,6 +768,8 @@ class EnvironmentLayer:
 class EnvironmentList:
     count: int
     environments: list[Environment]
+    #: There are more: ask with this as `cursor`.
+    next_cursor: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -816,53 +820,53 @@ class EventFacts:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecBody:
     """An exec, and whether it runs on after the answer."""
-    command: list[str] = field(default_factory=lambda: [])
+    #: Start the process, answer with its pid, and leave it running.
+    background: bool = False
+    command: list[str]
     env: dict[str, str] = field(default_factory=lambda: {})
     #: Bytes returned per channel, where the output is collected.
     max_output_bytes: int | None = None
     mode: ExecMode | None = None
-    #: Keep standard input open for the caller; otherwise it is empty.
-    stdin: bool = False
-    #: The whole process tree is killed after this; default 30.
-    timeout_seconds: int | None = None
-    #: Name or number of the user it runs as; default: that of the environment.
-    user: str | None = None
-    #: The directory it starts in; default: `/workspace` in a workspace, elsewhere that of the sandbox.
-    workdir: str | None = None
     #: No time limit (for terminals and services); excludes `timeout_seconds`.
     no_timeout: bool = False
     #: Bytes kept per channel inside the machine.
     output_ring_bytes: int | None = None
+    #: Keep standard input open for the caller; otherwise it is empty.
+    stdin: bool = False
     #: A name to find the process again by.
     tag: str | None = None
+    #: The whole process tree is killed after this; default 30.
+    timeout_seconds: int | None = None
     tty: TtySize | None = None
-    #: Start the process, answer with its pid, and leave it running.
-    background: bool = False
+    #: Name or number of the user it runs as; default: that of the environment.
+    user: str | None = None
+    #: The directory it starts in; default: `/workspace` in a workspace, elsewhere that of the sandbox.
+    workdir: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecRequest:
     """One command to run."""
-    command: list[str] = field(default_factory=lambda: [])
+    command: list[str]
     env: dict[str, str] = field(default_factory=lambda: {})
     #: Bytes returned per channel, where the output is collected.
     max_output_bytes: int | None = None
     mode: ExecMode | None = None
-    #: Keep standard input open for the caller; otherwise it is empty.
-    stdin: bool = False
-    #: The whole process tree is killed after this; default 30.
-    timeout_seconds: int | None = None
-    #: Name or number of the user it runs as; default: that of the environment.
-    user: str | None = None
-    #: The directory it starts in; default: `/workspace` in a workspace, elsewhere that of the sandbox.
-    workdir: str | None = None
     #: No time limit (for terminals and services); excludes `timeout_seconds`.
     no_timeout: bool = False
     #: Bytes kept per channel inside the machine.
     output_ring_bytes: int | None = None
+    #: Keep standard input open for the caller; otherwise it is empty.
+    stdin: bool = False
     #: A name to find the process again by.
     tag: str | None = None
+    #: The whole process tree is killed after this; default 30.
+    timeout_seconds: int | None = None
     tty: TtySize | None = None
+    #: Name or number of the user it runs as; default: that of the environment.
+    user: str | None = None
+    #: The directory it starts in; default: `/workspace` in a workspace, elsewhere that of the sandbox.
+    workdir: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -912,22 +916,22 @@ class Exited:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpectInTerminal:
     """Wait for text."""
-    #: Bytes of text; the middle is left out when there is more. Default 16384.
-    max_output_bytes: int | None = None
-    #: Text without control sequences, as a person would see it; default true.
-    strip_ansi: bool | None = None
-    #: In seconds; the default depends on the request.
-    timeout: float | None = None
     #: Let the echo of what was typed match.
     echo: bool = False
     #: Where to begin: `next_cursor` of another answer. Default: with what is on the screen.
     from_: str | None = field(default=None, metadata={"wire": "from"})
     #: Take the patterns as they are written.
     literal: bool = False
+    #: Bytes of text; the middle is left out when there is more. Default 16384.
+    max_output_bytes: int | None = None
     #: Regular expressions; the first to match in the stream wins.
-    patterns: list[str] = field(default_factory=lambda: [])
+    patterns: list[str]
     #: Match the bytes as they came, escapes included.
     raw: bool = False
+    #: Text without control sequences, as a person would see it; default true.
+    strip_ansi: bool | None = None
+    #: In seconds; the default depends on the request.
+    timeout: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -1127,10 +1131,10 @@ class HostEvent:
     kind: str
     #: Whose it is: a project, or `local` for what is nobody's or of a user of the host.
     project: str
-    #: When it was written down: RFC 3339 in UTC.
-    time: datetime
     #: Grows from event to event, over restarts too. There may be gaps.
     sequence: int
+    #: When it was written down: RFC 3339 in UTC.
+    time: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -1168,6 +1172,8 @@ class KeyCreated:
     created_at: datetime
     #: Missing when it never expires.
     expires_at: datetime | None = None
+    #: The key itself.
+    key: str
     key_id: KeyId
     #: About when it was used last; written down now and then.
     last_used_at: datetime | None = None
@@ -1175,8 +1181,6 @@ class KeyCreated:
     project: str
     revoked_at: datetime | None = None
     scopes: list[str]
-    #: The key itself.
-    key: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -1184,6 +1188,8 @@ class KeyList:
     """Keys, the newest last."""
     count: int
     keys: list[Key]
+    #: There are more: ask with this as `cursor`.
+    next_cursor: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -1349,7 +1355,7 @@ class OpenTerminal:
     #: Silence, in ms, after which a look is taken at a program without marks; default 100.
     quiescence_ms: int | None = None
     sandbox_id: SandboxId | None = None
-    session_id: str | None = None
+    session_id: str
     size: TtySize | None = None
     user: str | None = None
     #: Let the shell read the user's own files (`.bashrc`).
@@ -1461,6 +1467,8 @@ class PolicyAllow:
 class PolicyList:
     """Policies, by name."""
     count: int
+    #: There are more: ask with this as `cursor`.
+    next_cursor: str | None = None
     policies: list[PolicySummary]
 
 
@@ -1509,6 +1517,8 @@ class Port:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortList:
     count: int
+    #: There are more: ask with this as `cursor`.
+    next_cursor: str | None = None
     ports: list[Port]
     sandbox_id: SandboxId
 
@@ -1533,6 +1543,8 @@ class Process:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessList:
     count: int
+    #: There are more: ask with this as `cursor`.
+    next_cursor: str | None = None
     processes: list[Process]
     sandbox_id: SandboxId
 
@@ -1635,6 +1647,8 @@ class ReadinessLog:
 class Reaped:
     """What was destroyed because its time was over."""
     count: int
+    #: There are more: ask with this as `cursor`.
+    next_cursor: str | None = None
     sandbox_ids: list[SandboxId]
 
 
@@ -1666,22 +1680,22 @@ class ResetTo:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunInTerminal:
     """A command line for the shell, or a line for the program in front."""
+    command: str
+    #: Type it even if a program that reads nothing is in front.
+    force: bool = False
     #: Bytes of text; the middle is left out when there is more. Default 16384.
     max_output_bytes: int | None = None
     #: Text without control sequences, as a person would see it; default true.
     strip_ansi: bool | None = None
     #: In seconds; the default depends on the request.
     timeout: float | None = None
-    command: str | None = None
-    #: Type it even if a program that reads nothing is in front.
-    force: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRequest:
     """A one-shot: make a sandbox, run one command, throw the sandbox away."""
-    exec: ExecRequest | None = None
-    sandbox: CreateSandbox | None = None
+    exec: ExecRequest
+    sandbox: CreateSandbox
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -1740,6 +1754,8 @@ class Sandbox:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxList:
     count: int
+    #: There are more: ask with this as `cursor`.
+    next_cursor: str | None = None
     sandboxes: list[Sandbox]
 
 
@@ -1769,6 +1785,8 @@ class SecretInfo:
 class SecretList:
     """Secrets of calls, by name."""
     count: int
+    #: There are more: ask with this as `cursor`.
+    next_cursor: str | None = None
     secrets: list[SecretSummary]
 
 
@@ -1811,25 +1829,27 @@ class SecretSummary:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendToTerminal:
     """What is typed; exactly one of the first four."""
-    #: Bytes of text; the middle is left out when there is more. Default 16384.
-    max_output_bytes: int | None = None
-    #: Text without control sequences, as a person would see it; default true.
-    strip_ansi: bool | None = None
-    #: In seconds; the default depends on the request.
-    timeout: float | None = None
     #: A letter to be typed with Ctrl, or `[`/`esc` for Escape.
     control: str | None = None
     #: Names of keys: `Up`, `F5`, `Ctrl-C`, `Alt-x`, `Enter`.
     keys: list[str] | None = field(default_factory=lambda: [])
+    #: Bytes of text; the middle is left out when there is more. Default 16384.
+    max_output_bytes: int | None = None
     #: As one paste, in brackets where the program asks for them.
     paste: str | None = None
+    #: Text without control sequences, as a person would see it; default true.
+    strip_ansi: bool | None = None
     #: As it is, without a newline.
     text: str | None = None
+    #: In seconds; the default depends on the request.
+    timeout: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceList:
     count: int
+    #: There are more: ask with this as `cursor`.
+    next_cursor: str | None = None
     services: list[ServiceStatus]
     workspace_id: SandboxId
 
@@ -1868,7 +1888,7 @@ class ServiceStatus:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetPolicy:
     """Another policy for a sandbox that is there."""
-    policy: str | None = None
+    policy: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -1916,6 +1936,8 @@ class Shell:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShellList:
     count: int
+    #: There are more: ask with this as `cursor`.
+    next_cursor: str | None = None
     shells: list[Shell]
     workspace_id: SandboxId
 
@@ -1956,12 +1978,12 @@ class SignalTerminal:
     """A signal for the foreground process group."""
     #: Bytes of text; the middle is left out when there is more. Default 16384.
     max_output_bytes: int | None = None
+    #: `TERM`, `SIGTERM` or a number.
+    signal: str
     #: Text without control sequences, as a person would see it; default true.
     strip_ansi: bool | None = None
     #: In seconds; the default depends on the request.
     timeout: float | None = None
-    #: `TERM`, `SIGTERM` or a number.
-    signal: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -1996,6 +2018,8 @@ class Snapshot:
 class SnapshotList:
     """The baseline first."""
     count: int
+    #: There are more: ask with this as `cursor`.
+    next_cursor: str | None = None
     snapshots: list[Snapshot]
     workspace_id: SandboxId
 
@@ -2003,7 +2027,7 @@ class SnapshotList:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartService:
     """A long-running process with a name."""
-    command: list[str] = field(default_factory=lambda: [])
+    command: list[str]
     #: Default `/workspace`.
     cwd: str | None = None
     env: dict[str, str] = field(default_factory=lambda: {})
@@ -2016,7 +2040,7 @@ class StartService:
     ready_timeout_seconds: int | None = None
     restart: Restart | None = None
     secret_env: list[SecretEnv] = field(default_factory=lambda: [])
-    service_name: str | None = None
+    service_name: str
     #: Name or number of the user it runs as; default: that of the environment.
     user: str | None = None
 
@@ -2038,7 +2062,7 @@ class SyncPush:
     #: Leave out what `.gitignore` files name (directories only).
     gitignore: bool = False
     #: A directory or an archive on the daemon's host.
-    source_path: str | None = None
+    source_path: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -2093,21 +2117,19 @@ class TemplateBuild:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TemplateDefinition:
     """What machines of a template are made from. Everything but the environment has a default."""
-    #: What it may write to its disk; default 10240.
-    disk_mib: int | None = None
-    #: Memory it may use; default 1024.
-    mem_mib: int | None = None
-    #: CPUs it may use; default 1.
-    vcpu_count: int | None = None
     #: The only hosts that its machines reach, of those that `policy` allows: `api.example.com`, `*.example.com`,
     #: an address; each with `:PORT`, or with every port that the policy allows.
     allowed_hosts: list[str] = field(default_factory=lambda: [])
+    #: What it may write to its disk; default 10240.
+    disk_mib: int | None = None
     #: Environment variables of the setup and of every command.
     env: dict[str, str] = field(default_factory=lambda: {})
     #: The environment to begin with, such as `debian:12`.
-    environment: str | None = None
+    environment: str
     isolation: Isolation | None = None
     labels: dict[str, str] = field(default_factory=lambda: {})
+    #: Memory it may use; default 1024.
+    mem_mib: int | None = None
     #: The policy of its network, which it then has; `public` when there are `allowed_hosts`.
     policy: str | None = None
     #: Machines that wait ready for it. Those with a network cannot wait.
@@ -2123,12 +2145,16 @@ class TemplateDefinition:
     #: The policy of the network that the setup has; that of the machines when missing.
     setup_policy: str | None = None
     ttl_seconds: int | None = None
+    #: CPUs it may use; default 1.
+    vcpu_count: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TemplateList:
     """Templates, by name."""
     count: int
+    #: There are more: ask with this as `cursor`.
+    next_cursor: str | None = None
     templates: list[Template]
 
 
@@ -2155,15 +2181,11 @@ class TemplateRef:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terminal:
     """What is known of a session."""
-    confidence: Confidence
-    prompt: Prompt
-    #: Why, in a few words.
-    state_reason: str
-    status: Status
     #: The shell runs.
     alive: bool
     cols: int
     command: list[str]
+    confidence: Confidence
     #: Bytes printed so far: the cursor of "from now on".
     cursor: int
     cwd: str | None = None
@@ -2175,6 +2197,7 @@ class Terminal:
     last_activity_at: datetime
     #: The leader of the foreground process group, in its machine.
     pid: int | None = None
+    prompt: Prompt
     prompt_regex: str | None = None
     quiescence_ms: int
     rows: int
@@ -2182,6 +2205,9 @@ class Terminal:
     sandbox_id: SandboxId
     session_id: str
     started_at: datetime
+    #: Why, in a few words.
+    state_reason: str
+    status: Status
     #: It was ended by `terminate`, for good.
     terminated: bool
     title: str | None = None
@@ -2191,10 +2217,6 @@ class Terminal:
 class TerminalAnswer:
     """The answer to whatever types or waits."""
     confidence: Confidence
-    prompt: Prompt
-    #: Why, in a few words.
-    state_reason: str
-    status: Status
     #: Where the stream was.
     cursor: int
     cwd: str | None = None
@@ -2209,9 +2231,13 @@ class TerminalAnswer:
     #: The command's own output, or what came since.
     output: str
     output_truncated: bool
+    prompt: Prompt
     #: Where the dropped bytes are: read them with `transcript`.
     rest_from: int | None = None
     rest_to: int | None = None
+    #: Why, in a few words.
+    state_reason: str
+    status: Status
     timed_out: bool
     warnings: list[str] = field(default_factory=lambda: [])
 
@@ -2220,6 +2246,8 @@ class TerminalAnswer:
 class TerminalList:
     """The living ones first, the most recently active first among them."""
     count: int
+    #: There are more: ask with this as `cursor`.
+    next_cursor: str | None = None
     sessions: list[Terminal]
 
 
@@ -2237,16 +2265,13 @@ class TerminalMatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TerminalOpened:
-    """What is known of a session."""
-    confidence: Confidence
-    prompt: Prompt
-    #: Why, in a few words.
-    state_reason: str
-    status: Status
     #: The shell runs.
     alive: bool
     cols: int
     command: list[str]
+    confidence: Confidence
+    #: It was not there before.
+    created: bool
     #: Bytes printed so far: the cursor of "from now on".
     cursor: int
     cwd: str | None = None
@@ -2258,6 +2283,7 @@ class TerminalOpened:
     last_activity_at: datetime
     #: The leader of the foreground process group, in its machine.
     pid: int | None = None
+    prompt: Prompt
     prompt_regex: str | None = None
     quiescence_ms: int
     rows: int
@@ -2265,36 +2291,33 @@ class TerminalOpened:
     sandbox_id: SandboxId
     session_id: str
     started_at: datetime
+    #: Why, in a few words.
+    state_reason: str
+    status: Status
     #: It was ended by `terminate`, for good.
     terminated: bool
     title: str | None = None
-    #: It was not there before.
-    created: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TerminalPassword:
     """A secret, typed where the program does not show it."""
+    #: Send it even where it may be shown.
+    force: bool = False
     #: Bytes of text; the middle is left out when there is more. Default 16384.
     max_output_bytes: int | None = None
+    password: str = field(repr=False)
     #: Text without control sequences, as a person would see it; default true.
     strip_ansi: bool | None = None
     #: In seconds; the default depends on the request.
     timeout: float | None = None
-    #: Send it even where it may be shown.
-    force: bool = False
-    password: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TerminalScreen:
     """A picture of the screen."""
-    confidence: Confidence
-    prompt: Prompt
-    #: Why, in a few words.
-    state_reason: str
-    status: Status
     cols: int
+    confidence: Confidence
     cursor: int
     cursor_visible: bool
     cursor_x: int
@@ -2303,10 +2326,14 @@ class TerminalScreen:
     #: What to do where a picture could not show everything.
     hint: str | None = None
     modes: Modes
+    prompt: Prompt
     rows: int
     #: Base64 for `png`. Row `cursor_y` of `text` is the cursor's.
     screen: str
     scrollback_rows: int
+    #: Why, in a few words.
+    state_reason: str
+    status: Status
     title: str | None = None
     #: Always true unless the screen model had to begin anew.
     vt100_ok: bool
@@ -2315,16 +2342,16 @@ class TerminalScreen:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TerminalScrollback:
     """The screen and what is above it."""
+    cols: int
     confidence: Confidence
+    #: Rows returned.
+    lines: int
     prompt: Prompt
+    rows: int
+    scrollback: str
     #: Why, in a few words.
     state_reason: str
     status: Status
-    cols: int
-    #: Rows returned.
-    lines: int
-    rows: int
-    scrollback: str
     #: Rows there are, the screen included.
     total_lines: int
 
@@ -2343,10 +2370,6 @@ class TerminalState:
 class TerminalTranscript:
     """What was printed, and where it is kept."""
     confidence: Confidence
-    prompt: Prompt
-    #: Why, in a few words.
-    state_reason: str
-    status: Status
     #: The directory on the daemon's host with the raw bytes, the recording and the log.
     directory: str
     end: int
@@ -2356,8 +2379,12 @@ class TerminalTranscript:
     next_cursor: int
     #: The oldest byte that is kept.
     oldest: int
+    prompt: Prompt
     #: An asciicast v3 file.
     recording: str
+    #: Why, in a few words.
+    state_reason: str
+    status: Status
     text: str
     #: The newest segment of raw bytes.
     transcript: str | None = None
@@ -2483,17 +2510,22 @@ class Workspace:
 class WorkspaceCopies:
     """The copies of a workspace."""
     count: int
+    #: There are more: ask with this as `cursor`.
+    next_cursor: str | None = None
     workspaces: list[Workspace]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkspaceExec:
     """A command in a workspace. It runs in `/workspace` unless told otherwise."""
-    command: list[str] = field(default_factory=lambda: [])
+    #: Save `/workspace` first, for `undo`; default: what the workspace was created with.
+    checkpoint: bool | None = None
+    command: list[str]
     env: dict[str, str] = field(default_factory=lambda: {})
     #: Bytes returned per channel, where the output is collected.
     max_output_bytes: int | None = None
     mode: ExecMode | None = None
+    secret_env: list[SecretEnv] = field(default_factory=lambda: [])
     #: Keep standard input open for the caller; otherwise it is empty.
     stdin: bool = False
     #: The whole process tree is killed after this; default 30.
@@ -2502,15 +2534,14 @@ class WorkspaceExec:
     user: str | None = None
     #: The directory it starts in; default: `/workspace` in a workspace, elsewhere that of the sandbox.
     workdir: str | None = None
-    #: Save `/workspace` first, for `undo`; default: what the workspace was created with.
-    checkpoint: bool | None = None
-    secret_env: list[SecretEnv] = field(default_factory=lambda: [])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkspaceList:
     """The most recently active first."""
     count: int
+    #: There are more: ask with this as `cursor`.
+    next_cursor: str | None = None
     workspaces: list[WorkspaceSummary]
 
 

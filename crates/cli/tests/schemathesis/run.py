@@ -1,0 +1,136 @@
+"""Requests that schemathesis makes from the API document, sent to a live daemon.
+
+    python run.py DOCUMENT URL KEY SECONDS SEED
+
+No answer may be a 5xx, and a request that the document allows may not be refused for its form. What
+a document of OpenAPI has no words for is in RELATIONS, each with its reason; anything else that is
+refused is missing in the document.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+#: Addresses that turn into something else than HTTP, that wait for events to come, or that ask
+#: other hosts for gigabytes.
+LEFT_OUT = r"(/ws$|/dial$|/ports/|/pull$|/follow$|/watch$|/stream$|/events$|/environments/build$|/build$)"
+
+#: Why a request that fits the document may be refused all the same.
+RELATIONS = [
+    # One of two fields, in a query: parameters cannot say that.
+    r"^a path is (missing|given twice)",
+    r"^half of a size is given",
+    r"^these attach parameters do not go together",
+    r"^both .* and .* are given",
+    # Fields that depend on others, or on what there is.
+    r"^no environment is named",
+    r"^a call names a language or an image",
+    r"^a secret is a value, a path, a variable or a command",
+    r"is bound to no host",
+    r"^on_idle says what happens",
+    r"^there is nothing to type",
+    r"^more than one of text, paste, keys and control",
+    r"names no entry of a directory",
+    r"^timeout_seconds and no_timeout",
+    r"has no accelerator to choose",
+    r"this kind of readiness takes a port from 1 to 65535",
+    r"not a directory|is a directory|is no regular file",
+    # What there is, and what a policy allows.
+    r"no such file or directory",
+    r"^there is no bash in this environment",
+    r"the policy allows",
+    # Texts in a language of their own: policies, patches, paths of a workspace, patterns, hosts, names of images, base64 of a path.
+    r"^policy checked",
+    r"^the patch",
+    r"is not a path in /workspace",
+    r"is no host",
+    r"^environment name",
+    r"^the (base64|path)",
+    r"^the (query|request) cannot be read: the (base64|path contains|regular|mode)",
+    r"regular expression",
+    r"^the cursor is none of this list",
+]
+
+
+def answers(report: Path) -> list[tuple[str, str, int, str, str]]:
+    """Every failed check: operation, check, status, message of the error, request."""
+    found: list[tuple[str, str, int, str, str]] = []
+    for line in report.read_text().splitlines():
+        event: dict[str, Any] = json.loads(line)
+        recorder = event.get("ScenarioFinished", {}).get("recorder") or {}
+        interactions = recorder.get("interactions") or {}
+        for case, checks in (recorder.get("checks") or {}).items():
+            for check in checks:
+                if check.get("status") == "success":
+                    continue
+                interaction = interactions.get(case) or {}
+                response = interaction.get("response") or {}
+                request = interaction.get("request") or {}
+                asked = f"{request.get('uri', '')} {text(request.get('body'))[:400]}"
+                body = text(response.get("content"))
+                found.append((recorder.get("label", ""), check["name"], response.get("status_code", 0), body, asked))
+    return found
+
+
+def text(content: Any) -> str:
+    if isinstance(content, dict):
+        content = content.get("$base64", "")
+    try:
+        return base64.b64decode(content or "").decode(errors="replace")
+    except ValueError:
+        return str(content)
+
+
+def cases(report: Path) -> int:
+    recorders = (json.loads(line).get("ScenarioFinished", {}).get("recorder") or {} for line in report.open())
+    return sum(len(recorder.get("interactions") or {}) for recorder in recorders)
+
+
+def excused(status: int, body: str) -> bool:
+    try:
+        error = json.loads(body)["error"]
+    except (ValueError, KeyError):
+        return False
+    if status == 501:
+        # What a runtime cannot do it says: that is no failure of the server.
+        return error["kind"] == "unsupported"
+    return status == 400 and any(re.search(one, error["message"]) for one in RELATIONS)
+
+
+def main() -> int:
+    document, url, key, seconds, seed = sys.argv[1:6]
+    program = Path(sys.executable).with_name("schemathesis")
+    with tempfile.TemporaryDirectory() as place:
+        command = [program, "run", document, "--url", url, "--header", f"Authorization: Bearer {key}"]
+        command += ["--mode", "positive", "--seed", seed, "--phases", "coverage,fuzzing", "--workers", "2"]
+        command += ["--max-time", seconds, "--request-timeout", "20", "--continue-on-failure", "--no-shrink"]
+        command += ["--checks", "not_a_server_error,positive_data_acceptance", "--exclude-path-regex", LEFT_OUT]
+        command += ["--report", "ndjson", "--report-dir", place, "--suppress-health-check", "all"]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=place)
+        reports = list(Path(place).glob("ndjson*"))
+        if not reports:
+            print(done.stdout[-4000:], done.stderr[-4000:])
+            return 1
+        sent = cases(reports[0])
+        wrong = [one for one in answers(reports[0]) if not excused(one[2], one[3])]
+    told: set[tuple[str, int]] = set()
+    for operation, check, status, body, asked in wrong:
+        if (operation, status) not in told:
+            told.add((operation, status))
+            print(f"{operation}: {check}: {status} {body[:400]}\n    {asked}")
+    print(f"{sent} requests, {len(wrong)} wrong")
+    if sent < 300:
+        print("too few requests to say anything")
+        return 1
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

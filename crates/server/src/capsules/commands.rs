@@ -1,0 +1,138 @@
+//! Commands and processes of a capsule, and what it uses.
+
+use super::shapes::{NewCommand, Point, Ran, Running, Started};
+use super::{Answer, desk, id};
+use crate::app::App;
+use crate::extract::{Introduced, Params, read_json};
+use axum::Json;
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::response::{IntoResponse, Response};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use http::StatusCode;
+use motu_core::exec::{ExecResult, Selector, SignalProcess};
+use motu_core::metrics::{MetricsRange, ReadMetrics};
+use motu_core::{Signal, verb};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+pub async fn exec(
+    app: State<App>,
+    caller: Introduced,
+    Path(one): Path<String>,
+    body: Body,
+) -> Answer<Response> {
+    let desk = desk(app, caller);
+    let new: NewCommand = read_json(body).await?;
+    let (id, ask) = (id(&one)?, new.request());
+    if new.background {
+        let started = desk
+            .call(verb::ExecBackground {
+                id: id.clone(),
+                ask,
+            })
+            .await?;
+        let started = Started {
+            sandbox_id: id,
+            cmd: new.cmd,
+            pid: started.pid,
+            tag: started.tag,
+        };
+        return Ok((StatusCode::ACCEPTED, Json(started)).into_response());
+    }
+    let result = desk.call(verb::Exec { id, ask }).await?;
+    Ok(Json(ran(new.cmd, result)).into_response())
+}
+
+/// Both streams as text, or both in base64.
+fn ran(cmd: String, result: ExecResult) -> Ran {
+    let text = result.stdout_base64.is_none() && result.stderr_base64.is_none();
+    let encoded =
+        |base64: Option<String>, text: &str| base64.unwrap_or_else(|| STANDARD.encode(text));
+    let (stdout, stderr) = match text {
+        true => (result.stdout, result.stderr),
+        false => (
+            encoded(result.stdout_base64, &result.stdout),
+            encoded(result.stderr_base64, &result.stderr),
+        ),
+    };
+    Ran {
+        sandbox_id: result.sandbox_id,
+        cmd,
+        stdout,
+        stderr,
+        exit_code: result.exit_code,
+        duration_ms: result.duration_ms,
+        encoding: if text { "utf-8" } else { "base64" },
+        timed_out: result.timed_out,
+        truncated: result.truncated,
+    }
+}
+
+/// Those that run; what ended is in the list of the sandbox.
+pub async fn list(
+    app: State<App>,
+    caller: Introduced,
+    Path(one): Path<String>,
+) -> Answer<Json<Value>> {
+    let (id, ask) = (id(&one)?, Default::default());
+    let all = desk(app, caller)
+        .call(verb::ListProcesses { id, ask })
+        .await?;
+    let running = all.into_iter().filter(|process| process.exited.is_none());
+    let running: Vec<Running> = running.map(Running::of).collect();
+    Ok(Json(json!({"processes": running})))
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Kill {
+    signal: Option<Signal>,
+}
+
+/// Ends a process by its pid or tag.
+pub async fn kill(
+    app: State<App>,
+    caller: Introduced,
+    Path((one, selector)): Path<(String, String)>,
+    Params(kill): Params<Kill>,
+) -> Answer<StatusCode> {
+    let ask = SignalProcess {
+        signal: kill.signal.unwrap_or(Signal::KILL),
+        tree: false,
+    };
+    let (id, selector) = (id(&one)?, Selector::parse(&selector)?);
+    desk(app, caller)
+        .call(verb::SignalOne { id, selector, ask })
+        .await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Since {
+    range: MetricsRange,
+}
+
+pub async fn metrics(
+    app: State<App>,
+    caller: Introduced,
+    Path(one): Path<String>,
+    Params(since): Params<Since>,
+) -> Answer<Json<Value>> {
+    let (id, ask) = (id(&one)?, ReadMetrics { range: since.range });
+    let history = desk(app, caller)
+        .call(verb::HistoryOfMetrics { id, ask })
+        .await?;
+    let points = history.points.into_iter().map(|point| Point {
+        timestamp_unix: point.at.as_second(),
+        cpu_pct: point.cpu_pct,
+        mem_bytes: point.mem_bytes,
+        disk_bytes: point.disk_bytes,
+    });
+    let points: Vec<Point> = points.collect();
+    Ok(Json(json!({
+        "sandbox_id": history.sandbox_id, "range": history.range, "points": points,
+    })))
+}
