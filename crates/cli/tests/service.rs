@@ -132,7 +132,8 @@ fn open(host: &Host, key: &str, head: &str, body: &[u8]) -> TcpStream {
     let mut stream = TcpStream::connect(host.address).unwrap();
     let patience = Some(Duration::from_secs(30));
     stream.set_read_timeout(patience).unwrap();
-    let head = format!("{head}\r\nHost: motu\r\nAuthorization: Bearer {key}\r\n");
+    let head =
+        format!("{head}\r\nHost: motu\r\nConnection: close\r\nAuthorization: Bearer {key}\r\n");
     stream.write_all(head.as_bytes()).unwrap();
     if body.is_empty() {
         stream.write_all(b"\r\n").unwrap();

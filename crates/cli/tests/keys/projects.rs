@@ -108,6 +108,9 @@ fn sample(document: &Value, name: &str, schema: &Value) -> Value {
     if let Some(first) = schema["enum"].get(0) {
         return first.clone();
     }
+    if schema["properties"].is_object() {
+        return Value::Object(required(document, schema));
+    }
     if let Some(first) = schema["oneOf"].get(0).or(schema["allOf"].get(0)) {
         return sample(document, name, first);
     }

@@ -130,6 +130,7 @@ fn form_of(owner: &str, field: &str) -> Option<String> {
         (_, "policy") => form::POLICY_NAME,
         ("ExplainPolicy", "protocol") => "^(tcp|udp|icmp)$",
         ("Attach", "from") => "^(start|now)$",
+        ("SecretRef", "ref") => form::SECRET_NAME,
         ("ExpectInTerminal", "from") => r"^[0-9]{1,18}(\+[0-9]{1,9})?$",
         ("CreateWorkspace" | "UpdateWorkspace", "name") => TITLE,
         ("SetSecret", "value") | ("Edit" | "WriteText" | "ReadText", "path") => form::NAME,
@@ -219,6 +220,9 @@ pub fn state_field(owner: &str, field: &str, schema: &mut Value) {
     }
     if field == "labels" && is(schema, "object") {
         schema["propertyNames"] = json!({"pattern": LABEL});
+    }
+    if ["secret_refs", "secrets"].contains(&field) && is(schema, "object") {
+        schema["propertyNames"] = json!({"pattern": "^[A-Za-z_][A-Za-z0-9_]*$"});
     }
     if field == "clear_labels" {
         schema["items"]["pattern"] = json!(LABEL);
