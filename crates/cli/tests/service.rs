@@ -412,7 +412,7 @@ fn requests_made_from_the_document_are_understood() {
     let made = host.call(&key, Ask::post("/v1/sandboxes", made));
     assert_eq!(made.status, 201, "{made}");
     let variable = |name, default: &str| std::env::var(name).unwrap_or(default.to_string());
-    let seconds = variable("MOTU_SCHEMATHESIS_SECONDS", "60");
+    let seconds = variable("MOTU_SCHEMATHESIS_SECONDS", "90");
     let seed = variable("MOTU_SCHEMATHESIS_SEED", "1");
     let output = Command::new(python)
         .arg(root.join("crates/cli/tests/schemathesis/run.py"))

@@ -18,6 +18,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+#: Seconds that are not enough for more than the edges.
+SHORT = 90
+
 #: Addresses that turn into something else than HTTP, that wait for events to come, or that ask
 #: other hosts for gigabytes.
 LEFT_OUT = r"(/ws$|/dial$|/ports/|/pull$|/follow$|/watch$|/stream$|/events$|/environments/build$|/build$)"
@@ -31,9 +34,9 @@ RELATIONS = [
     r"^both .* and .* are given",
     # Fields that depend on others, or on what there is.
     r"^no environment is named",
-    r"^a call names a language or an image",
     r"^a secret is a value, a path, a variable or a command",
     r"is bound to no host",
+    r'^secret ".*" is empty',
     r"^on_idle says what happens",
     r"^there is nothing to type",
     r"^more than one of text, paste, keys and control",
@@ -101,6 +104,9 @@ def excused(status: int, body: str) -> bool:
     if status == 501:
         # What a runtime cannot do it says: that is no failure of the server.
         return error["kind"] == "unsupported"
+    if error.get("details", {}).get("class") == "validation_failure":
+        # A typed call is checked against its policy, field by field: its own contract.
+        return True
     return status == 400 and any(re.search(one, error["message"]) for one in RELATIONS)
 
 
@@ -109,7 +115,10 @@ def main() -> int:
     program = Path(sys.executable).with_name("schemathesis")
     with tempfile.TemporaryDirectory() as place:
         command = [program, "run", document, "--url", url, "--header", f"Authorization: Bearer {key}"]
-        command += ["--mode", "positive", "--seed", seed, "--phases", "coverage,fuzzing", "--workers", "2"]
+        # The values at the edges of what the document allows are the same every time: they are what every test run
+        # has. A longer one goes on with values that nobody has thought of.
+        phases = "coverage,fuzzing" if int(seconds) > SHORT else "coverage"
+        command += ["--mode", "positive", "--seed", seed, "--phases", phases, "--workers", "2"]
         command += ["--max-time", seconds, "--request-timeout", "20", "--continue-on-failure", "--no-shrink"]
         command += ["--checks", "not_a_server_error,positive_data_acceptance", "--exclude-path-regex", LEFT_OUT]
         command += ["--report", "ndjson", "--report-dir", place, "--suppress-health-check", "all"]
