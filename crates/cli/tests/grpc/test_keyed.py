@@ -78,7 +78,7 @@ def test_templates_of_a_project_are_its_own_and_stay_while_they_are_used():
             stub.DeleteSnapshot(gone, metadata=acme)
         stub.DestroySandbox(pb.DestroySandboxRequest(sandbox_id="copy"), metadata=acme)
         stub.DeleteSnapshot(gone, metadata=acme)
-        assert "kept" not in motu("template", "ls") + motu("env", "ls")
+        assert "kept" not in motu("template", "list") + motu("env", "list")
 
 
 def test_a_stream_ends_with_its_key():

@@ -36,7 +36,7 @@ RELATIONS = [
     r"^no environment is named",
     r"^a secret is a value, a path, a variable or a command",
     r"is bound to no host",
-    r'^secret ".*" is empty',
+    r'^secret ".*" (is empty|needs a value or a path)',
     r"^on_idle says what happens",
     r"^there is nothing to type",
     r"^more than one of text, paste, keys and control",
@@ -47,7 +47,7 @@ RELATIONS = [
     r"not a directory|is a directory|is no regular file",
     # What there is, and what a policy allows.
     r"no such file or directory",
-    r"^there is no bash in this environment",
+    r"^there is no (bash|runtime|user)",
     r"the policy allows",
     # Texts in a language of their own: policies, patches, paths of a workspace, patterns, hosts, names of images, base64 of a path.
     r"^policy checked",
