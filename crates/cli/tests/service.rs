@@ -148,13 +148,15 @@ fn open(host: &Host, key: &str, head: &str, body: &[u8]) -> TcpStream {
     stream
 }
 
-/// Reads until this is there.
+/// Reads until this is there, in its time: a stream may say that it is alive for ever.
 fn until(stream: &mut TcpStream, word: &str) -> String {
+    let end = Instant::now() + Duration::from_secs(30);
     let mut heard = Vec::new();
     let mut piece = [0u8; 4096];
     while !String::from_utf8_lossy(&heard).contains(word) {
         let length = stream.read(&mut piece).unwrap();
-        assert!(length > 0, "{}", String::from_utf8_lossy(&heard));
+        let late = Instant::now() > end;
+        assert!(length > 0 && !late, "{}", String::from_utf8_lossy(&heard));
         heard.extend_from_slice(&piece[..length]);
     }
     String::from_utf8_lossy(&heard).into_owned()
@@ -213,7 +215,10 @@ fn what_is_open_ends_with_its_key() {
         assert!(Instant::now() < end, "{left}");
         std::thread::sleep(Duration::from_millis(100));
     }
-    until(&mut stays, "call.finished");
+    let made = json!({"environment": "busybox", "sandbox_id": "later"});
+    let made = host.call(&other, Ask::post("/v1/sandboxes", made));
+    assert_eq!(made.status, 201, "{made}");
+    until(&mut stays, "acme--later");
 }
 
 #[test]
