@@ -56,14 +56,6 @@ fn commands(bench: &mut Bench) -> Outcome {
     Ok(())
 }
 
-/// What machines run on: emulation, or what `MOTU_TEST_ACCEL` says.
-fn accelerator() -> Fallible<Accel> {
-    match std::env::var("MOTU_TEST_ACCEL") {
-        Ok(named) => Ok(named.parse()?),
-        Err(_) => Ok(Accel::Tcg),
-    }
-}
-
 /// A runtime with its own state directory.
 struct World {
     runtime: Qemu,
@@ -80,7 +72,7 @@ impl World {
         let runtime = Qemu::new(Settings {
             guest: std::fs::read(guest)?.into(),
             home: home.clone(),
-            accel: accelerator()?,
+            accel: motu_needs::accelerator().parse()?,
             spares,
             config: QemuConfig::default(),
         })?;

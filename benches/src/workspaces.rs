@@ -285,7 +285,7 @@ fn resets(workspace: &Workspace<'_>, files: &[String]) -> Fallible<f64> {
     Ok(Timings::from(all).p50())
 }
 
-/// The same reset with a virtual machine under emulation, and a small tree.
+/// The same reset with a virtual machine (`MOTU_TEST_ACCEL`), and a small tree.
 fn small_machine(bench: &mut Bench) -> Outcome {
     if !present(&bench.report, &["qemu-system-x86_64"]) {
         return Ok(());
@@ -294,12 +294,13 @@ fn small_machine(bench: &mut Bench) -> Outcome {
     let tree = Tree::make(place, tree::CHANGES * 10)?;
     let seed = tree.root().display().to_string();
     quiet(bench.motu.command(&["env", "pull", "busybox"]))?;
-    let more = ["--seed-path", &seed, "--accel", "tcg"];
+    let accelerator = motu_needs::accelerator();
+    let more = ["--seed-path", &seed, "--accel", &accelerator];
     let workspace = Workspace::create(&bench.motu, "busybox", "qemu", &more)?;
     let reset = resets(&workspace, &tree.changing());
     workspace.delete()?;
     bench.report.at_most(
-        "reset on qemu, emulated, to the first exec done",
+        &format!("reset on qemu ({accelerator}), to the first exec done"),
         reset?,
         3000.0,
         "ms",

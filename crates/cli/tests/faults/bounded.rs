@@ -342,7 +342,7 @@ async fn a_stopped_emulator_is_answered_for() {
     let request = CreateSandbox {
         sandbox_id: Some(id.clone()),
         runtime: Some("qemu".to_string()),
-        accel: motu_core::Accel::Tcg,
+        accel: motu_needs::accelerator().parse().unwrap(),
         pids_max: None,
         ..small()
     };

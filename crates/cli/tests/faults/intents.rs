@@ -9,7 +9,7 @@ use crate::workspaces::{asked, create, sh};
 use motu_api::Client;
 use motu_core::sandbox::{CreateSandbox, Fork, OnIdle, Sandbox, State};
 use motu_core::workspace::ResetTo;
-use motu_core::{Accel, ErrorKind, Result, SandboxId, Service, Size, Workspaces};
+use motu_core::{ErrorKind, Result, SandboxId, Service, Size, Workspaces};
 
 /// Attempts until a kill falls between the two. Each costs a daemon.
 const TRIES: usize = 60;
@@ -125,7 +125,7 @@ async fn a_virtual_machine_keeps_its_memory_when_its_pause_is_cut_off() {
     let request = CreateSandbox {
         environment: ENVIRONMENT.to_string(),
         runtime: Some("qemu".to_string()),
-        accel: Accel::Tcg,
+        accel: motu_needs::accelerator().parse().unwrap(),
         size: Size::of(256, 64),
         ..CreateSandbox::default()
     };

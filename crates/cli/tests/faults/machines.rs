@@ -2,7 +2,7 @@
 
 use crate::support::{Blows, Dice, ENVIRONMENT, World, eventually};
 use motu_core::sandbox::{CreateSandbox, State};
-use motu_core::{Accel, SandboxId, Service, Size};
+use motu_core::{SandboxId, Service, Size};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
 use std::process::Stdio;
@@ -61,7 +61,7 @@ async fn a_daemon_killed_while_it_copies_a_machine() {
         environment: ENVIRONMENT.to_string(),
         sandbox_id: Some(source.clone()),
         runtime: Some("qemu".to_string()),
-        accel: Accel::Tcg,
+        accel: motu_needs::accelerator().parse().unwrap(),
         size: Size::of(256, 64),
         ..CreateSandbox::default()
     };

@@ -248,6 +248,35 @@ mod tests {
         assert!(made.limits.iter().all(|l| l.enforced), "{:?}", made.limits);
     }
 
+    /// What two first machines at once leave to the second one, and a daemon that ended in between to the next.
+    #[test]
+    fn a_group_without_its_controllers_gets_them_with_the_next_machine() {
+        let root = tempfile::tempdir().unwrap();
+        let top = root.path().join("sys/fs/cgroup");
+        cgroup(&top, "cpu memory pids", "1\n");
+        let group = top.join("motu-1");
+        cgroup(&group, "", "");
+        let hierarchies = Hierarchies {
+            controllers: find(V2_MOUNT, "0::/\n", root.path()),
+            io: Err(MISSING),
+            group: "motu-1".into(),
+        };
+        hierarchies.make("sb-1", &limits()).unwrap();
+        let file = |dir: &Path| dir.join("cgroup.subtree_control");
+        for dir in [&top, &group] {
+            // Each word is a write of its own, and a plain file keeps the last one.
+            let written = fs::read_to_string(file(dir)).unwrap();
+            assert!(written.starts_with('+'), "{}: {written:?}", dir.display());
+            fs::write(file(dir), "cpu memory pids\n").unwrap();
+        }
+        // What is enabled is not asked for again: a parent with processes of its own would refuse it.
+        hierarchies.make("sb-2", &limits()).unwrap();
+        for dir in [&top, &group] {
+            let kept = fs::read_to_string(file(dir)).unwrap();
+            assert_eq!(kept, "cpu memory pids\n");
+        }
+    }
+
     #[test]
     fn a_user_gets_the_nearest_delegated_cgroup_without_processes() {
         let root = tempfile::tempdir().unwrap();
