@@ -19,9 +19,14 @@ fn main() {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
     let code = match arguments.first().and_then(|verb| verb.to_str()) {
         Some("serve") => motu_guest::command(&arguments[1..]),
-        Some("launch") => motu_launch::main(arguments.into_iter().skip(1), |start| {
-            motu_guest::serve(start.into())
-        }),
+        Some("launch") => {
+            // Facts about the kernel, asked for while the launcher still may. Before Linux 6.4 they are in a file of /proc,
+            // and whoever nobody may trace cannot open it: a machine of an ordinary user would end when it needs them.
+            let _ = rustix::param::page_size();
+            motu_launch::main(arguments.into_iter().skip(1), |start| {
+                motu_guest::serve(start.into())
+            })
+        }
         Some("init") => {
             motu_boot::main(|workspace| motu_guest::serve_machine(workspace.map(overlay)))
         }
