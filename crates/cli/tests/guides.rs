@@ -13,6 +13,7 @@
 
 #[expect(dead_code, reason = "the other stories use all of it")]
 mod story;
+mod user;
 
 use motu_conformance::skip;
 use std::collections::BTreeSet;
@@ -20,6 +21,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use story::Story;
+use user::User;
 
 /// Requirements of blocks that tests cannot meet.
 const NEEDS: [&str; 9] = [
@@ -182,20 +184,25 @@ fn with_grpc_client() -> Option<Story> {
 
 fn tell(page: &str, story: Option<Story>) {
     let Some(story) = story else { return };
+    tell_in(page, story.path(), |script| shell(&story, script));
+}
+
+/// Tells a page to whoever runs scripts in that directory.
+fn tell_in(page: &str, place: &Path, shell: impl FnOnce(&Path) -> Command) {
     let text = std::fs::read_to_string(root().join(page)).unwrap();
     let all = blocks(&text);
     let steps: Vec<Step> = all.iter().filter(|b| b.is_told()).flat_map(steps).collect();
     assert!(!steps.is_empty(), "{page} has no commands");
     for (name, text) in PROJECT {
-        let path = story.path().join(name);
+        let path = place.join(name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, text).unwrap();
     }
-    let told = story.path().join("told");
+    let told = place.join("told");
     std::fs::create_dir(&told).unwrap();
     let file = told.join("script");
     std::fs::write(&file, script(&steps, &told)).unwrap();
-    let ended = shell(&story, &file).status().unwrap();
+    let ended = shell(&file).status().unwrap();
     for (number, step) in steps.iter().enumerate() {
         let Ok(output) = std::fs::read(told.join(number.to_string())) else {
             break;
@@ -302,6 +309,60 @@ guides! {
     terminals: "docs/terminals.md", with_environments();
     troubleshooting: "docs/troubleshooting.md", with_environments();
     workspaces: "docs/workspaces.md", with_environments();
+}
+
+/// The tour of somebody who is not root, with ids and control groups of their own.
+#[test]
+fn readme_for_an_ordinary_user() {
+    let Some(user) = User::new() else { return };
+    for environment in ["busybox", "debian:12"] {
+        let Some(()) = user.installs(environment) else {
+            return;
+        };
+    }
+    tell_in("README.md", &user.own(), |script| {
+        user.give(script.parent().unwrap());
+        let mut command = user.command("timeout");
+        command
+            .args(["-k", "5", PATIENCE_SECONDS, "bash"])
+            .arg(script);
+        command
+    });
+    // What their groups limit is limited, and every answer says what is not.
+    let run = [
+        "run",
+        "busybox",
+        "--mem-mib",
+        "64",
+        "--pids-max",
+        "50",
+        "--json",
+        "--",
+        "id",
+        "-u",
+    ];
+    let told = user.motu(&run);
+    assert_eq!(told.code, 0, "{told}");
+    let answer: serde_json::Value = serde_json::from_str(&told.stdout).unwrap();
+    assert_eq!(answer["stdout"], "0\n", "{told}");
+    assert_eq!(
+        answer["not_enforced"],
+        serde_json::json!(["disk_mib"]),
+        "{told}"
+    );
+    let told = user.motu(&["create", "busybox", "--id", "mine", "--mem-mib", "64"]);
+    assert_eq!(told.code, 0, "{told}");
+    let told = user.motu(&["ps"]);
+    assert!(
+        told.stdout.contains("\nmine: not enforced: disk_mib\n"),
+        "{told}"
+    );
+    let eats = "x=$(head -c 300000000 /dev/zero | tr '\\0' a)";
+    let told = user.motu(&["exec", "mine", "--json", "--", "sh", "-c", eats]);
+    let answer: serde_json::Value = serde_json::from_str(&told.stdout).unwrap();
+    assert_eq!(answer["out_of_memory"], true, "{told}");
+    let told = user.motu(&["run", "busybox", "--disk-mib", "64", "--", "true"]);
+    assert_eq!(told.code, 108, "{told}");
 }
 
 /// All pages, by path from the root.

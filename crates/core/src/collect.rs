@@ -122,6 +122,7 @@ impl Collector {
         let truncated = self.stdout.cut || self.stderr.cut || self.gaps;
         let (stdout, stdout_base64) = self.stdout.text();
         let (stderr, stderr_base64) = self.stderr.text();
+        let not_enforced = sandbox.not_enforced();
         Ok(ExecResult {
             workspace_id: self.is_workspace.then(|| sandbox.sandbox_id.clone()),
             sandbox_id: sandbox.sandbox_id,
@@ -142,6 +143,7 @@ impl Collector {
             isolation: sandbox.isolation,
             accelerator: sandbox.accelerator,
             network: sandbox.network,
+            not_enforced,
             audit_id: self.audit_id,
         })
     }

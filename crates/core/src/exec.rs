@@ -179,6 +179,9 @@ pub struct ExecResult {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accelerator: Option<String>,
     pub network: String,
+    /// The limits that nothing enforces on its machine; `limits` of the sandbox says why.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub not_enforced: Vec<String>,
     /// What the call is named in the audit log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub audit_id: Option<AuditId>,

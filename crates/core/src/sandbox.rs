@@ -250,6 +250,12 @@ pub struct Sandbox {
 }
 
 impl Sandbox {
+    /// The names of the limits that nothing enforces.
+    pub fn not_enforced(&self) -> Vec<String> {
+        let left = self.limits.iter().filter(|limit| !limit.enforced);
+        left.map(|limit| limit.name.clone()).collect()
+    }
+
     /// Whether its commands work on the host's own files: nothing isolates them, and they started
     /// from no environment.
     pub fn on_host_files(&self) -> bool {

@@ -69,5 +69,13 @@ fn text(sandboxes: &[Sandbox]) -> String {
             text.push_str(&format!("{}: {}\n", sandbox.sandbox_id, show::safe(reason)));
         }
     }
+    for sandbox in sandboxes {
+        let left = sandbox.not_enforced();
+        let runs = matches!(sandbox.state, State::Running | State::Paused);
+        if runs && !left.is_empty() {
+            let (id, left) = (&sandbox.sandbox_id, left.join(", "));
+            text.push_str(&format!("{id}: not enforced: {}\n", show::safe(&left)));
+        }
+    }
     text
 }

@@ -123,7 +123,7 @@ impl Drop for Story {
 }
 
 /// The ids in a listing.
-fn ids(listed: &Told, field: &str) -> Vec<String> {
+pub fn ids(listed: &Told, field: &str) -> Vec<String> {
     let all: serde_json::Value = serde_json::from_str(&listed.stdout).unwrap_or_default();
     let all = all.as_object().into_iter().flat_map(|list| list.values());
     let all = all.filter_map(|items| items.as_array()).flatten();

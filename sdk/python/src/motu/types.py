@@ -880,6 +880,8 @@ class ExecResult:
     exit_code: int
     isolation: Isolation
     network: str
+    #: The limits that nothing enforces on its machine; `limits` of the sandbox says why.
+    not_enforced: list[str] = field(default_factory=lambda: [])
     out_of_memory: bool
     runtime: str
     sandbox_id: SandboxId
