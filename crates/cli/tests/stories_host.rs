@@ -252,7 +252,7 @@ fn an_ordinary_user_is_told_what_does_not_work() {
     let qemu = named(&doctor["runtimes"], "qemu");
     assert_eq!(qemu["works"], false, "{qemu}");
     assert!(
-        qemu["detail"].as_str().unwrap().contains("not root"),
+        qemu["detail"].as_str().unwrap().contains("range of ids"),
         "{qemu}"
     );
     let programs = named(&qemu["checks"], "mke2fs");

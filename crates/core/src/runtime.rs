@@ -179,8 +179,13 @@ pub struct Kept {
     pub dir: PathBuf,
     /// What `/workspace` was at first: a tree that nothing ever changes, with the
     /// owners and modes the machine is to see. The machine's writes go elsewhere.
+    /// Of an ordinary user's daemon see [`BASELINE_OWNER`].
     pub baseline: PathBuf,
 }
+
+/// The file beside the tree of a baseline whose files all belong to the daemon's user, because that user cannot give them
+/// away: `UID:GID`, whose they are to be in a machine that can show it.
+pub const BASELINE_OWNER: &str = "owner";
 
 /// The file systems of a kept machine that does not run, as they lie on the host.
 #[derive(Clone, Debug, PartialEq, Eq)]

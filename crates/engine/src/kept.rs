@@ -4,6 +4,7 @@
 //! Workspaces with the same initial contents share one.
 
 use crate::home::Home;
+use motu_core::runtime::BASELINE_OWNER;
 use motu_core::{Error, Result, id};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -59,7 +60,7 @@ impl Baselines {
         let name = format!("empty-{}-{}", owner.uid, owner.gid);
         let tree = self.tree(&name);
         if !tree.exists() {
-            let staged = self.stage()?;
+            let staged = self.stage(owner)?;
             let options = motu_workspaces::seed::Options {
                 owner: owner.to_set(),
                 ..Default::default()
@@ -75,13 +76,19 @@ impl Baselines {
         self.dir.join(name).join(TREE)
     }
 
-    /// A directory that becomes a baseline by [`Baselines::publish`], once its tree is made.
-    pub fn stage(&self) -> Result<PathBuf> {
+    /// A directory that becomes a baseline by [`Baselines::publish`], once its tree is made. An ordinary user cannot give
+    /// files away: whose they are to be is written beside the tree.
+    pub fn stage(&self, owner: Owner) -> Result<PathBuf> {
+        let failed = |error: std::io::Error| Error::io("cannot make a baseline", &error);
         let staged = self.dir.join(format!("{STAGED}{}", id::random_name(12)));
         std::fs::DirBuilder::new()
             .mode(0o700)
             .create(&staged)
-            .map_err(|error| Error::io("cannot make a baseline", &error))?;
+            .map_err(failed)?;
+        if owner.to_set().is_none() {
+            let ids = format!("{}:{}\n", owner.uid, owner.gid);
+            std::fs::write(staged.join(BASELINE_OWNER), ids).map_err(failed)?;
+        }
         Ok(staged)
     }
 

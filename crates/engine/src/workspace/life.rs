@@ -199,7 +199,7 @@ impl Workspaces {
             .await?;
         let (baselines, leased) = (self.sandboxes.shared.baselines.clone(), name.clone());
         let made = blocking(move || {
-            let staged = baselines.stage()?;
+            let staged = baselines.stage(owner)?;
             let seeded = super::content::seed(&source, &Baselines::staged_tree(&staged), owner);
             let seed = match seeded {
                 Ok(seed) => seed,

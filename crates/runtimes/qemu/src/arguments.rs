@@ -6,6 +6,7 @@
 //! found by name is handed over as a descriptor.
 
 use crate::accel::Accelerator;
+use crate::board::Board;
 use crate::disks::{BASELINE, DISKS, disk_file, disk_node};
 use crate::record::Shape;
 use std::os::fd::RawFd;
@@ -43,22 +44,7 @@ const Q35: &str = "q35,hpet=off,smbus=off,sata=off,vmport=off,i8042=off,usb=off,
 const VIRT: &str = "virt,gic-version=max,suppress-vmdesc=on,memory-backend=ram";
 const SANDBOX: &str = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny";
 
-/// What kind of board a machine has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Board {
-    /// x86_64, with a small firmware.
-    Q35,
-    /// aarch64, which starts its kernel itself.
-    Virt,
-}
-
 impl Board {
-    /// Machines have the host's architecture.
-    pub(crate) const HERE: Board = match cfg!(target_arch = "aarch64") {
-        true => Board::Virt,
-        false => Board::Q35,
-    };
-
     fn machine(self) -> &'static str {
         match self {
             Board::Q35 => Q35,

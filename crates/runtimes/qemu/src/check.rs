@@ -1,6 +1,7 @@
 //! What works on this host, and what a machine would be made of.
 
-use crate::arguments::{Board, Build, Origin, arguments};
+use crate::arguments::{Build, Origin, arguments};
+use crate::board::Board;
 use crate::distribution::{self, Need};
 use crate::error::QemuError;
 use crate::machine::Maker;
@@ -47,22 +48,29 @@ fn architecture() -> Check {
         other => check(
             "architecture",
             Health::Failed,
-            format!("virtual machines are x86_64 only; this host is {other}"),
+            format!("no virtual machine has run on {other} yet, so none is made there"),
         ),
     }
 }
 
-/// Files of an environment have owners, which only root can put on a disk.
+/// Files of an environment have owners, which root can put on a disk, and an ordinary user with a range of ids.
 fn privilege() -> Check {
-    match rustix::process::geteuid().is_root() {
-        true => check("privilege", Health::Ok, "root"),
-        false => fixed_by(
+    if rustix::process::geteuid().is_root() {
+        return check("privilege", Health::Ok, "root");
+    }
+    match tool::mapped("true").and_then(tool::run) {
+        Ok(_) => check(
+            "privilege",
+            Health::Ok,
+            "an ordinary user with a range of ids; QEMU runs as this user, in namespaces of its own",
+        ),
+        Err(error) => fixed_by(
             check(
                 "privilege",
                 Health::Failed,
-                "environments of a daemon that is not root cannot be made into disks yet",
+                format!("environments cannot be made into disks without a range of ids: {error}"),
             ),
-            "run the daemon as root, or use another runtime",
+            "give this user a range of ids: the check `environments` has the command",
         ),
     }
 }

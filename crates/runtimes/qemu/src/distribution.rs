@@ -1,5 +1,6 @@
 //! Which package of this host's distribution holds what is missing here.
 
+use crate::board::Board;
 use motu_core::hint;
 use motu_core::hint::{Hint, host};
 use std::fmt;
@@ -91,19 +92,29 @@ fn os_release() -> String {
 }
 
 impl Installer {
-    fn package(self, need: Need) -> &'static str {
+    fn package(self, need: Need, board: Board) -> &'static str {
         match (self, need) {
-            (Installer::Apt, Need::Qemu) => "qemu-system-x86",
-            (Installer::Dnf, Need::Qemu | Need::Firmware) => "qemu-system-x86-core",
-            (Installer::Zypper, Need::Qemu) => "qemu-x86",
-            (Installer::Pacman, Need::Qemu) => "qemu-system-x86",
-            (Installer::Apk, Need::Qemu) => "qemu-system-x86_64",
+            (_, Need::Qemu) => self.qemu(board),
+            (Installer::Dnf, Need::Firmware) => "qemu-system-x86-core",
             (Installer::Apk, Need::Firmware) => "qemu",
             (Installer::Apt, Need::Firmware) => "qemu-system-data",
             (Installer::Zypper, Need::Firmware) => "qemu-microvm",
             (Installer::Pacman, Need::Firmware) => "qemu-system-x86-firmware",
             (Installer::Apk, Need::Ext4) => "e2fsprogs e2fsprogs-extra",
             (_, Need::Ext4) => "e2fsprogs",
+        }
+    }
+
+    fn qemu(self, board: Board) -> &'static str {
+        match (self, board) {
+            (Installer::Apt | Installer::Pacman, Board::Q35) => "qemu-system-x86",
+            (Installer::Apt, Board::Virt) => "qemu-system-arm",
+            (Installer::Dnf, Board::Q35) => "qemu-system-x86-core",
+            (Installer::Dnf, Board::Virt) => "qemu-system-aarch64-core",
+            (Installer::Zypper, Board::Q35) => "qemu-x86",
+            (Installer::Zypper, Board::Virt) => "qemu-arm",
+            (Installer::Apk, Board::Q35) => "qemu-system-x86_64",
+            (Installer::Pacman | Installer::Apk, Board::Virt) => "qemu-system-aarch64",
         }
     }
 }
@@ -123,11 +134,11 @@ impl fmt::Display for Installer {
 /// The command that installs something on a host with this installer.
 pub(crate) fn install(installer: Option<Installer>, need: Need) -> String {
     match installer {
-        Some(installer) => format!("{installer} {}", installer.package(need)),
+        Some(installer) => format!("{installer} {}", installer.package(need, Board::HERE)),
         // Debian's names are the ones most people know others by.
         None => format!(
             "install what Debian has in {}",
-            Installer::Apt.package(need)
+            Installer::Apt.package(need, Board::HERE)
         ),
     }
 }
@@ -230,6 +241,15 @@ apk add qemu-system-x86_64
 apk add qemu
 apk add e2fsprogs e2fsprogs-extra";
         assert_eq!(table.join("\n"), wanted);
+        let arm = all.map(|one| one.package(Need::Qemu, Board::Virt));
+        let wanted = [
+            "qemu-system-arm",
+            "qemu-system-aarch64-core",
+            "qemu-arm",
+            "qemu-system-aarch64",
+            "qemu-system-aarch64",
+        ];
+        assert_eq!(arm, wanted);
         assert_eq!(
             install(None, Need::Firmware),
             "install what Debian has in qemu-system-data"

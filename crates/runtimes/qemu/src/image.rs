@@ -74,8 +74,14 @@ impl Images {
         let digest = identity(root)?;
         let name = format!("{digest}{}-v{VERSION}.ext4", journal.name());
         self.get(&name, |path| {
-            owned_by_root(root)?;
-            make(path, measure(root, journal)?, Some(root), journal)
+            belongs_to_the_daemon(root)?;
+            let command = tool::mapped("mke2fs")?;
+            make(
+                path,
+                measure_mapped(root, journal)?,
+                Some(root),
+                (command, journal),
+            )
         })
         .map(|image| Image { digest, ..image })
     }
@@ -87,7 +93,9 @@ impl Images {
             entries: 0,
         };
         let name = format!("blank-{mib}{}-v{VERSION}.ext4", journal.name());
-        self.get(&name, |path| make(path, size, None, journal))
+        self.get(&name, |path| {
+            make(path, size, None, (tool::command("mke2fs")?, journal))
+        })
     }
 
     fn get(
@@ -142,6 +150,38 @@ struct Size {
     entries: u64,
 }
 
+impl Size {
+    fn add(&mut self, bytes: u64) {
+        self.entries += 1;
+        self.bytes += bytes.next_multiple_of(4096);
+    }
+
+    /// Of an image that holds all of it.
+    fn with_tables(mut self, journal: Journal) -> Size {
+        self.bytes += self.bytes / 8 + self.entries * 512 + SLACK;
+        self.bytes = (self.bytes + journal.bytes()).next_multiple_of(1 << 20);
+        self
+    }
+}
+
+/// How large an image of an environment must be. An ordinary user may not look into all of its directories: what sees the
+/// owners inside looks for them.
+fn measure_mapped(root: &Path, journal: Journal) -> Result<Size, QemuError> {
+    if rustix::process::geteuid().is_root() {
+        return measure(root, journal);
+    }
+    let mut find = tool::mapped("find")?;
+    find.arg(root).args(["-mindepth", "1", "-printf", "%s\\n"]);
+    let mut size = Size::default();
+    for line in tool::run(find)?.lines() {
+        size.add(line.parse().map_err(|_| QemuError::Failed {
+            tool: "find".to_string(),
+            tail: format!("it printed {line:?} as a size"),
+        })?);
+    }
+    Ok(size.with_tables(journal))
+}
+
 /// How large an image must be to hold a tree.
 fn measure(root: &Path, journal: Journal) -> Result<Size, QemuError> {
     let looking = || QemuError::io("cannot look at what a disk is made of");
@@ -151,38 +191,44 @@ fn measure(root: &Path, journal: Journal) -> Result<Size, QemuError> {
         for entry in std::fs::read_dir(directory).map_err(looking())? {
             let entry = entry.map_err(looking())?;
             let found = entry.metadata().map_err(looking())?;
-            size.entries += 1;
-            size.bytes += found.len().next_multiple_of(4096);
+            size.add(found.len());
             if found.is_dir() {
                 rest.push(entry.path());
             }
         }
     }
-    let tables = size.entries * 512;
-    size.bytes += size.bytes / 8 + tables + SLACK;
-    size.bytes = (size.bytes + journal.bytes()).next_multiple_of(1 << 20);
-    Ok(size)
+    Ok(size.with_tables(journal))
 }
 
-/// A tree as a file system in a file: read only, as small as it can be. Blocks.
-pub(crate) fn of_tree(tree: &Path, path: &Path) -> Result<(), QemuError> {
+/// A tree as a file system in a file: read only, as small as it can be. Everything in it belongs to `owner`, if there is
+/// one. Blocks.
+pub(crate) fn of_tree(
+    tree: &Path,
+    path: &Path,
+    owner: Option<(u32, u32)>,
+) -> Result<(), QemuError> {
     let size = measure(tree, Journal::Without)?;
-    make(path, size, Some(tree), Journal::Without)?;
-    finish(tree, path)?;
+    let command = match owner {
+        Some(owner) => tool::owned_by(owner, "mke2fs")?,
+        None => tool::command("mke2fs")?,
+    };
+    make(path, size, Some(tree), (command, Journal::Without))?;
+    finish(tree, path, owner)?;
     freeze(path)
 }
 
 /// What mke2fs leaves out: the top directory's owner and mode (and it adds to that directory),
 /// and the nanoseconds of all times.
-fn finish(tree: &Path, image: &Path) -> Result<(), QemuError> {
+fn finish(tree: &Path, image: &Path, owner: Option<(u32, u32)>) -> Result<(), QemuError> {
     let looking = || QemuError::io("cannot look at what a disk is made of");
     let top = tree.metadata().map_err(looking())?;
+    let (uid, gid) = owner.unwrap_or((top.uid(), top.gid()));
     let mut requests = format!(
         "set_inode_field <2> mode 0{:o}\nset_inode_field <2> uid {}\n\
          set_inode_field <2> gid {}\nrmdir lost+found\n",
         top.mode(),
-        top.uid(),
-        top.gid()
+        uid,
+        gid
     );
     let mut rest = vec![(tree.to_path_buf(), String::new())];
     while let Some((directory, above)) = rest.pop() {
@@ -222,12 +268,17 @@ fn extra_time(found: &std::fs::Metadata) -> Option<i64> {
     Some(found.mtime_nsec() << 2 | epoch & 3).filter(|extra| *extra != 0)
 }
 
-fn make(path: &Path, size: Size, root: Option<&Path>, journal: Journal) -> Result<(), QemuError> {
+/// Makes an image with a command that runs mke2fs.
+fn make(
+    path: &Path,
+    size: Size,
+    root: Option<&Path>,
+    (mut command, journal): (std::process::Command, Journal),
+) -> Result<(), QemuError> {
     let file = std::fs::File::create(path).map_err(QemuError::io("cannot make a disk image"))?;
     file.set_len(size.bytes)
         .map_err(QemuError::io("cannot make a disk image"))?;
     let inodes = (size.entries + size.entries / 2 + 4096).max(size.bytes / 16_384);
-    let mut command = tool::command("mke2fs")?;
     // With a fixed time, id and seed equal trees give equal images.
     command.env("E2FSPROGS_FAKE_TIME", "1");
     command.args(["-q", "-F", "-t", "ext4", "-b", "4096", "-m", "0"]);
@@ -250,17 +301,19 @@ fn make(path: &Path, size: Size, root: Option<&Path>, journal: Journal) -> Resul
         .map_err(QemuError::io("cannot make a disk image"))
 }
 
-/// An environment unpacked by an ordinary user has that user's ids on disk, which would become the machine's.
-fn owned_by_root(root: &Path) -> Result<(), QemuError> {
+/// An environment that somebody else has unpacked has ids on the disk that mean nothing here.
+fn belongs_to_the_daemon(root: &Path) -> Result<(), QemuError> {
     let found = root
         .metadata()
         .map_err(QemuError::io("cannot look at the environment"))?;
-    if found.uid() == 0 {
+    let own = rustix::process::geteuid().as_raw();
+    if found.uid() == own {
         return Ok(());
     }
-    Err(QemuError::Unsupported(
-        "environments of a daemon that is not root cannot be made into disks yet".into(),
-    ))
+    Err(QemuError::Unsupported(format!(
+        "the environment belongs to user {}, and the daemon is run by user {own}: whose its files are inside is not known",
+        found.uid()
+    )))
 }
 
 #[cfg(test)]
@@ -273,16 +326,36 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         std::fs::create_dir(root.path().join("bin")).unwrap();
         std::fs::write(root.path().join("bin/sh"), "#!").unwrap();
-        if root.path().metadata().unwrap().uid() != 0 {
-            return;
-        }
         let make_at = |name: &str| {
             let path = home.path().join(name);
             let size = measure(root.path(), Journal::Without).unwrap();
-            make(&path, size, Some(root.path()), Journal::Without).unwrap();
+            let command = tool::command("mke2fs").unwrap();
+            make(&path, size, Some(root.path()), (command, Journal::Without)).unwrap();
             std::fs::read(path).unwrap()
         };
         assert!(make_at("a") == make_at("b"));
+    }
+
+    #[test]
+    fn a_tree_of_the_daemons_user_can_be_somebody_elses() {
+        let home = tempfile::tempdir().unwrap();
+        let tree = home.path().join("tree");
+        std::fs::create_dir(&tree).unwrap();
+        std::fs::write(tree.join("file"), "x").unwrap();
+        let image = home.path().join("image");
+        of_tree(&tree, &image, Some((1000, 1001))).unwrap();
+        for inode in ["<2>", "/file"] {
+            let mut look = tool::command("debugfs").unwrap();
+            look.args(["-R", &format!("stat {inode}")]).arg(&image);
+            let said = tool::run(look).unwrap();
+            let words: Vec<&str> = said.split_whitespace().collect();
+            let after = |name| words[words.iter().position(|word| *word == name).unwrap() + 1];
+            assert_eq!(
+                (after("User:"), after("Group:")),
+                ("1000", "1001"),
+                "{said}"
+            );
+        }
     }
 
     #[test]

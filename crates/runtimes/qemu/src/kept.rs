@@ -40,7 +40,7 @@ use crate::place::Place;
 use crate::qcow2::{self, Below};
 use crate::tool;
 use motu_core::Error;
-use motu_core::runtime::{AtRest, RestLayer};
+use motu_core::runtime::{AtRest, BASELINE_OWNER, RestLayer};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io;
@@ -204,8 +204,25 @@ fn baseline(place: &Place, tree: &Path) -> Result<(), QemuError> {
     }
     let staged = place.file("baseline.ext4.new");
     cache::remove(&staged)?;
-    image::of_tree(tree, &staged)?;
+    image::of_tree(tree, &staged, owner_of(tree)?)?;
     std::fs::rename(staged, image).map_err(QemuError::io("cannot keep the baseline"))
+}
+
+/// Whose the files of a baseline are to be, if the host's ids do not say so ([`BASELINE_OWNER`]): root's, unless somebody
+/// is named.
+fn owner_of(tree: &Path) -> Result<Option<(u32, u32)>, QemuError> {
+    if rustix::process::geteuid().is_root() {
+        return Ok(None);
+    }
+    let text = match std::fs::read_to_string(tree.with_file_name(BASELINE_OWNER)) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Some((0, 0))),
+        Err(error) => return Err(QemuError::io("cannot read whose the baseline is")(error)),
+    };
+    let ids = text.trim().split_once(':');
+    let ids = ids.and_then(|(uid, gid)| Some((uid.parse().ok()?, gid.parse().ok()?)));
+    ids.map(Some)
+        .ok_or_else(|| damaged(&format!("the owner of the baseline is {text:?}")))
 }
 
 /// Gives a copy of a machine disks of its own above those of its source. Blocks.

@@ -29,6 +29,7 @@
 mod accel;
 mod arguments;
 mod blocking;
+mod board;
 mod cable;
 mod cache;
 mod cgroup;

@@ -3,20 +3,36 @@
 //! Apt checks signatures, and gives the newest kernel. Every other host gets the one whose digest
 //! stands below: nothing about the mirror it comes from is believed.
 
+use crate::board::Board;
 use crate::error::QemuError;
 use crate::{distribution, tool};
 use motu_environments::Pinned;
 use std::path::{Path, PathBuf};
 
 /// What always means the newest kernel for clouds.
-const NEWEST: &str = "linux-image-cloud-amd64";
-/// The kernel for hosts without Debian's apt.
-pub(crate) const PINNED: Package = Package {
-    path: "pool/updates/main/l/linux-signed-amd64/\
-           linux-image-6.1.0-55-cloud-amd64_6.1.192-1_amd64.deb",
-    sha256: "ad3018bdd76199acbdb89bdbd37e849be0614f3829aa85d0eb6154fee951cd0b",
-    bytes: 26_714_844,
+const NEWEST: &str = match Board::HERE {
+    Board::Q35 => "linux-image-cloud-amd64",
+    Board::Virt => "linux-image-cloud-arm64",
 };
+/// The kernel for hosts without Debian's apt.
+pub(crate) const PINNED: Package = pinned_for(Board::HERE);
+
+const fn pinned_for(board: Board) -> Package {
+    match board {
+        Board::Q35 => Package {
+            path: "pool/updates/main/l/linux-signed-amd64/\
+                   linux-image-6.1.0-55-cloud-amd64_6.1.192-1_amd64.deb",
+            sha256: "ad3018bdd76199acbdb89bdbd37e849be0614f3829aa85d0eb6154fee951cd0b",
+            bytes: 26_714_844,
+        },
+        Board::Virt => Package {
+            path: "pool/updates/main/l/linux-signed-arm64/\
+                   linux-image-6.1.0-55-cloud-arm64_6.1.192-1_arm64.deb",
+            sha256: "ded05917efe2e060c1bcd729c08094238a174df7dad3df7e277ce05e5d4daab0",
+            bytes: 21_349_960,
+        },
+    }
+}
 /// Where it is: on every mirror until Debian replaces it, and then in Debian's museum.
 const MIRRORS: [&str; 2] = [
     "https://deb.debian.org/debian-security",
@@ -229,8 +245,11 @@ mod tests {
 
     #[test]
     fn what_is_pinned_is_whole() {
-        assert_eq!(PINNED.sha256.len(), 64);
-        assert!(PINNED.path.ends_with("_amd64.deb") && !PINNED.path.contains(' '));
+        for (board, ending) in [(Board::Q35, "_amd64.deb"), (Board::Virt, "_arm64.deb")] {
+            let package = pinned_for(board);
+            assert_eq!(package.sha256.len(), 64);
+            assert!(package.path.ends_with(ending) && !package.path.contains(' '));
+        }
         assert!(MIRRORS.iter().all(|mirror| mirror.starts_with("https://")));
     }
 }

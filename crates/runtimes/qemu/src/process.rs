@@ -10,7 +10,7 @@ use crate::error::QemuError;
 use crate::place::{LINK, NEWS, QMP, STATE, Site, TURN};
 use crate::program::Program;
 use crate::record::{Process, Record, Shape};
-use crate::sys::{self, Jail, Leash, Spawn};
+use crate::sys::{self, Jail, Kvm, Leash, Spawn};
 use crate::throttle::{self, Throttle};
 use crate::{cable, cgroup, tool};
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -146,18 +146,21 @@ pub(crate) fn start(launch: Launch<'_>) -> Result<(OwnedFd, Messages), QemuError
     }
 }
 
-/// The root QEMU sees, where one can be made; only root makes one.
+/// The root QEMU sees. Root that may not make one has none; an ordinary user has one or no machine.
 fn jail(
     program: &Path,
     shape: &Shape,
     identity: Option<(u32, u32)>,
 ) -> Result<Option<Jail>, QemuError> {
-    let Some(owner) = identity.filter(|_| sys::jail::possible()) else {
-        return Ok(None);
+    let wanted = shape.accel == Accelerator::Kvm;
+    let kvm = |node| if wanted { node } else { Kvm::Without };
+    let made = match identity {
+        Some(owner) if sys::jail::possible() => Jail::new(program, kvm(Kvm::Private(owner))),
+        Some(_) => return Ok(None),
+        None => Jail::of_user(program, kvm(Kvm::Shown)),
     };
-    let kvm = (shape.accel == Accelerator::Kvm).then_some(owner);
-    let jail = Jail::new(program, kvm).map_err(QemuError::io("cannot make a root for QEMU"))?;
-    Ok(Some(jail))
+    made.map(Some)
+        .map_err(QemuError::io("cannot make a root for QEMU"))
 }
 
 /// What a machine writes to besides its disks.

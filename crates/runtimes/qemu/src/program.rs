@@ -3,14 +3,15 @@
 //! Both are asked of the program itself, once for each program: what is installed over it is
 //! asked again.
 
-use crate::arguments::{Board, Build};
+use crate::arguments::Build;
+use crate::board::Board;
 use crate::error::QemuError;
 use crate::version::{FIRMWARE, OLDEST, Version, version};
 use crate::{identity, tool};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-pub(crate) const PROGRAM: &str = "qemu-system-x86_64";
+pub(crate) const PROGRAM: &str = Board::HERE.program();
 /// Where distributions put firmware besides the directories QEMU names itself.
 const PLACES: [&str; 6] = [
     "/usr/share/qemu",
@@ -95,7 +96,10 @@ fn ask(path: PathBuf) -> Result<Program, QemuError> {
     // One that does not name its directories has its firmware in a usual place.
     let own = say(&path, &["-L", "help"]).unwrap_or_default();
     let own: Vec<PathBuf> = own.lines().map(PathBuf::from).collect();
-    let firmware = firmware(&own, Path::is_file).ok_or(QemuError::Firmware)?;
+    let firmware = match Board::HERE {
+        Board::Q35 => firmware(&own, Path::is_file).ok_or(QemuError::Firmware)?,
+        Board::Virt => String::new(),
+    };
     Ok(Program {
         path,
         version: found,

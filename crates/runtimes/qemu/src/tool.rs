@@ -26,7 +26,28 @@ pub(crate) fn command(tool: &str) -> Result<Command, QemuError> {
     Ok(command_at(&find(tool)?))
 }
 
-/// The same, for a program that was found already.
+/// A command that sees the owners an environment has inside. On the disk of an ordinary user these are the user and ids of
+/// their range: a user namespace shows them as 0 and up.
+pub(crate) fn mapped(tool: &str) -> Result<Command, QemuError> {
+    if rustix::process::geteuid().is_root() {
+        return command(tool);
+    }
+    let mut mapped = command("unshare")?;
+    mapped.args(["--map-root-user", "--map-auto", "--"]);
+    mapped.arg(find(tool)?);
+    Ok(mapped)
+}
+
+/// A command to which everything that belongs to this user belongs to that one.
+pub(crate) fn owned_by((uid, gid): (u32, u32), tool: &str) -> Result<Command, QemuError> {
+    let mut owned = command("unshare")?;
+    owned.arg(format!("--map-user={uid}"));
+    owned.arg(format!("--map-group={gid}")).arg("--");
+    owned.arg(find(tool)?);
+    Ok(owned)
+}
+
+/// A command with that environment, for a program that was found already.
 pub(crate) fn command_at(program: &Path) -> Command {
     let mut command = Command::new(program);
     for name in ["http_proxy", "https_proxy", "no_proxy", "SSL_CERT_FILE"] {

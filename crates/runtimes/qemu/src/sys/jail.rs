@@ -7,6 +7,9 @@
 //!   /dev/kvm   a private node, where the machine uses KVM
 //! ```
 //!
+//! An ordinary user's QEMU has the same in a user namespace in which it is still that user, with two differences: only the
+//! host shows processes there (a `/proc` of its own needs a process namespace), and the node of KVM is the host's.
+//!
 //! Made between fork and exec, by system calls alone: every name is prepared before. The new
 //! root is put together on top of `/dev`, which every host has and nobody looks into meanwhile.
 //! QEMU has no process namespace: the first process of one cannot be ended by its leash.
@@ -44,12 +47,28 @@ enum Item {
     Link(CString, CString),
 }
 
+/// The number under which an ordinary user's QEMU holds the node of KVM while its root is made.
+const KVM_FD: libc::c_int = 198;
+const KVM_HELD: &CStr = c"/proc/self/fd/198";
+const KVM_PLACE: &CStr = c"/dev/dev/kvm";
+
+/// The node of KVM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kvm {
+    Without,
+    /// A private one, and whose it is. Only root makes one.
+    Private((u32, u32)),
+    /// The host's.
+    Shown,
+}
+
 /// A root to be.
 #[derive(Debug)]
 pub(crate) struct Jail {
     items: Vec<Item>,
-    /// Whose the node of KVM is.
-    kvm: Option<(u32, u32)>,
+    kvm: Kvm,
+    /// The id maps of an ordinary user, who stays who they are.
+    maps: Option<[CString; 2]>,
 }
 
 /// Whether this process may make a jail.
@@ -72,8 +91,21 @@ fn inside(path: &Path) -> io::Result<CString> {
 }
 
 impl Jail {
-    /// What a program needs; `kvm` gets a node of KVM.
-    pub(crate) fn new(program: &Path, kvm: Option<(u32, u32)>) -> io::Result<Jail> {
+    /// What a program of an ordinary user needs.
+    pub(crate) fn of_user(program: &Path, kvm: Kvm) -> io::Result<Jail> {
+        let same = |id: u32| CString::new(format!("{id} {id} 1\n"));
+        let maps = [
+            same(rustix::process::geteuid().as_raw())?,
+            same(rustix::process::getegid().as_raw())?,
+        ];
+        Ok(Jail {
+            maps: Some(maps),
+            ..Jail::new(program, kvm)?
+        })
+    }
+
+    /// What a program needs.
+    pub(crate) fn new(program: &Path, kvm: Kvm) -> io::Result<Jail> {
         let mut items = Vec::new();
         for name in ["/proc", "/machine", "/dev", "/etc"] {
             items.push(Item::Directory(inside(Path::new(name))?));
@@ -104,11 +136,21 @@ impl Jail {
             }
             items.push(Item::Shown(text(prefix)?, inside(prefix)?));
         }
-        Ok(Jail { items, kvm })
+        Ok(Jail {
+            items,
+            kvm,
+            maps: None,
+        })
     }
 
     /// Enters it; the working directory becomes `/machine`. Only makes system calls.
     pub(super) fn enter(&self) -> io::Result<()> {
+        if let Some(maps) = &self.maps {
+            become_alone(maps)?;
+        }
+        if self.kvm == Kvm::Shown {
+            hold_kvm()?;
+        }
         let namespaces =
             libc::CLONE_NEWNS | libc::CLONE_NEWNET | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS;
         // SAFETY: an integer.
@@ -122,16 +164,21 @@ impl Jail {
         }
         let closed = plain | libc::MS_NODEV;
         let proc = Some(c"proc");
-        mount(proc, c"/dev/proc", proc, closed, Some(PROC_OPTIONS))?;
+        match self.maps {
+            None => mount(proc, c"/dev/proc", proc, closed, Some(PROC_OPTIONS))?,
+            Some(_) => {
+                let whole = libc::MS_BIND | libc::MS_REC;
+                mount(Some(c"/proc"), c"/dev/proc", None, whole, None)?;
+            }
+        }
         mount(Some(c"."), c"/dev/machine", None, libc::MS_BIND, None)?;
         remount(c"/dev/machine", closed)?;
-        if let Some((user, group)) = self.kvm {
-            let node = c"/dev/dev/kvm".as_ptr();
-            // SAFETY: a constant name and integers.
-            unsafe {
-                let device = libc::makedev(KVM.0, KVM.1);
-                check(libc::mknod(node, libc::S_IFCHR | 0o600, device))?;
-                check(libc::chown(node, user, group))?;
+        match self.kvm {
+            Kvm::Without => {}
+            Kvm::Private(owner) => private_kvm(owner)?,
+            Kvm::Shown => {
+                file(KVM_PLACE)?;
+                mount(Some(KVM_HELD), KVM_PLACE, None, libc::MS_BIND, None)?;
             }
         }
         let here = c".".as_ptr();
@@ -148,6 +195,54 @@ impl Jail {
     }
 }
 
+/// A user namespace in which this process is who it was, and may mount.
+fn become_alone(maps: &[CString; 2]) -> io::Result<()> {
+    // SAFETY: an integer.
+    check(unsafe { libc::unshare(libc::CLONE_NEWUSER) })?;
+    // Whoever is not root gives up groups before the map of groups counts.
+    write_to(c"/proc/self/setgroups", c"deny")?;
+    write_to(c"/proc/self/uid_map", &maps[0])?;
+    write_to(c"/proc/self/gid_map", &maps[1])
+}
+
+fn write_to(path: &CStr, text: &CStr) -> io::Result<()> {
+    // SAFETY: a live name; the bytes of a live text; the descriptor is closed at once.
+    unsafe {
+        let fd = libc::open(path.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
+        check(fd)?;
+        let bytes = text.count_bytes();
+        let written = check(libc::write(fd, text.as_ptr().cast(), bytes) as libc::c_int);
+        libc::close(fd);
+        written
+    }
+}
+
+/// Opens the host's node of KVM before the new root hides it.
+fn hold_kvm() -> io::Result<()> {
+    // SAFETY: a constant name and integers.
+    unsafe {
+        let fd = libc::open(c"/dev/kvm".as_ptr(), libc::O_PATH | libc::O_CLOEXEC);
+        check(fd)?;
+        check(libc::dup3(fd, KVM_FD, libc::O_CLOEXEC))
+    }
+}
+
+fn private_kvm((user, group): (u32, u32)) -> io::Result<()> {
+    let node = KVM_PLACE.as_ptr();
+    // SAFETY: a constant name and integers.
+    unsafe {
+        let device = libc::makedev(KVM.0, KVM.1);
+        check(libc::mknod(node, libc::S_IFCHR | 0o600, device))?;
+        check(libc::chown(node, user, group))
+    }
+}
+
+/// An empty file, to mount something on.
+fn file(path: &CStr) -> io::Result<()> {
+    // SAFETY: a live name and integers.
+    check(unsafe { libc::mknod(path.as_ptr(), libc::S_IFREG | 0o444, 0) })
+}
+
 impl Item {
     fn make(&self) -> io::Result<()> {
         let read_only = libc::MS_RDONLY | libc::MS_NOSUID | libc::MS_NODEV;
@@ -159,8 +254,7 @@ impl Item {
                 remount(to, read_only)
             }
             Item::File(from, to) => {
-                // SAFETY: a live name and integers.
-                check(unsafe { libc::mknod(to.as_ptr(), libc::S_IFREG | 0o444, 0) })?;
+                file(to)?;
                 mount(Some(from), to, None, libc::MS_BIND, None)?;
                 remount(to, read_only)
             }

@@ -5,7 +5,7 @@ pub(crate) mod kvm;
 mod leash;
 mod spawn;
 
-pub(crate) use jail::Jail;
+pub(crate) use jail::{Jail, Kvm};
 pub(crate) use leash::Leash;
 pub(crate) use spawn::{Spawn, spawn};
 

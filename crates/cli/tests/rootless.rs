@@ -1,0 +1,171 @@
+//! Virtual machines of an ordinary user: environments with many owners become disks without root, and QEMU is shut in.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+#[expect(dead_code, reason = "other files tell stories in more ways")]
+mod story;
+#[expect(dead_code, reason = "other files install environments of the tests")]
+mod user;
+
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use story::Told;
+use user::User;
+
+/// What is added to the environment: a directory that nobody but its owner may look into.
+const PRIVATE: &str = "private";
+
+fn test_home() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/test-home")
+}
+
+/// A user with a kernel for machines, so that none is downloaded, and an environment whose files have two owners.
+fn prepared() -> Option<(User, String)> {
+    let user = User::new()?;
+    let kernels = test_home().join("qemu/cache/kernels");
+    let names = test_home().join("environments/names/busybox.json");
+    if !kernels.is_dir() || !names.exists() {
+        motu_conformance::skip("rootless: no kernel and no busybox in target/test-home yet");
+        return None;
+    }
+    let cache = user.state().join("cache");
+    std::fs::create_dir(&cache).unwrap();
+    copy(&kernels, &cache.join("kernels"));
+    let mut everything = vec![cache];
+    while let Some(path) = everything.pop() {
+        user.give(&path);
+        if path.is_dir() {
+            everything.extend(entries(&path));
+        }
+    }
+    let named: Value = serde_json::from_slice(&std::fs::read(names).unwrap()).unwrap();
+    let digest = named["digest"].as_str().unwrap().replace(':', "-");
+    let root = test_home()
+        .join("environments/blobs")
+        .join(digest)
+        .join("root");
+    let archive = user.own().join("two-owners.tar");
+    tar(&["-cf"], &archive, &root, ".");
+    let extra = user.story.path().join("extra");
+    std::fs::create_dir_all(extra.join(PRIVATE)).unwrap();
+    std::fs::write(extra.join(PRIVATE).join("file"), "theirs\n").unwrap();
+    let owned = ["--owner=1000", "--group=1001", "--mode=u=rwX,go=", "-rf"];
+    tar(&owned, &archive, &extra, PRIVATE);
+    Some((user, format!("tar:{}", archive.display())))
+}
+
+fn entries(directory: &Path) -> Vec<PathBuf> {
+    let listed = std::fs::read_dir(directory).unwrap();
+    listed.map(|entry| entry.unwrap().path()).collect()
+}
+
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir(to).unwrap();
+    for entry in entries(from) {
+        let to = to.join(entry.file_name().unwrap());
+        match entry.is_dir() {
+            true => copy(&entry, &to),
+            false => drop(std::fs::copy(&entry, to).unwrap()),
+        }
+    }
+}
+
+fn tar(options: &[&str], archive: &Path, directory: &Path, what: &str) {
+    let mut pack = motu_needs::command("tar");
+    pack.arg("--numeric-owner")
+        .args(options)
+        .arg(archive)
+        .arg("-C");
+    assert!(pack.arg(directory).arg(what).status().unwrap().success());
+}
+
+fn fine(told: Told) -> String {
+    assert_eq!(told.code, 0, "{told}");
+    told.stdout
+}
+
+#[test]
+fn an_ordinary_user_has_virtual_machines() {
+    let Some((user, environment)) = prepared() else {
+        return;
+    };
+    fine(user.motu(&["env", "pull", &environment]));
+    let accel = motu_needs::accelerator();
+    let qemu = ["--runtime", "qemu", "--accel", &accel];
+    let look = "id -u; stat -c '%u:%g %a' /bin/busybox /private /private/file; cat /private/file";
+    let run = [
+        &["run", &environment, "--json"][..],
+        &qemu,
+        &["--", "sh", "-c", look],
+    ]
+    .concat();
+    let told = user.motu(&run);
+    let answer: Value = serde_json::from_str(&told.stdout).unwrap();
+    assert_eq!(answer["isolation"], "vm", "{told}");
+    let said = "0\n0:0 755\n1000:1001 700\n1000:1001 600\ntheirs\n";
+    assert_eq!(answer["stdout"], said, "{told}");
+
+    let keep = ["create", &environment, "--id", "kept", "--keep"];
+    fine(user.motu(&[&keep[..], &qemu].concat()));
+    shut_in(&user, "kept");
+    let exec = |script| user.motu(&["exec", "kept", "--", "sh", "-c", script]);
+    assert_eq!(
+        fine(exec("stat -c %u:%g /workspace && echo new >/workspace/b")),
+        "0:0\n"
+    );
+    fine(user.motu(&["stop", "kept"]));
+    fine(user.motu(&["start", "kept"]));
+    assert_eq!(fine(exec("cat /workspace/b")), "new\n");
+
+    // A seed of the user's is root's inside, as this environment works as root.
+    std::fs::create_dir(user.own().join("project")).unwrap();
+    std::fs::write(user.own().join("project/a"), "one\n").unwrap();
+    let create = [
+        "workspace",
+        "create",
+        &environment,
+        "--id",
+        "ws-own",
+        "--seed-path",
+        "project",
+    ];
+    fine(user.motu(&[&create[..], &qemu].concat()));
+    let exec = |script| user.motu(&["workspace", "exec", "ws-own", "--", "sh", "-c", script]);
+    assert_eq!(
+        fine(exec("stat -c %u:%g . a && echo two >> a")),
+        "0:0\n0:0\n"
+    );
+    fine(user.motu(&["workspace", "stop", "ws-own"]));
+    fine(user.motu(&["workspace", "start", "ws-own"]));
+    let diff = fine(user.motu(&["workspace", "diff", "ws-own"]));
+    assert!(diff.contains("+two"), "{diff}");
+}
+
+/// QEMU is the user's, without capabilities, with a root and a network of its own.
+fn shut_in(user: &User, id: &str) {
+    let record = user
+        .state()
+        .join("machines/qemu")
+        .join(id)
+        .join("machine.json");
+    let record: Value = serde_json::from_slice(&std::fs::read(record).unwrap()).unwrap();
+    let process = PathBuf::from(format!("/proc/{}", record["process"]["pid"]));
+    let status = std::fs::read_to_string(process.join("status")).unwrap();
+    let field = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        line.unwrap().split_whitespace().next().unwrap().to_string()
+    };
+    let theirs = std::os::unix::fs::MetadataExt::uid(&user.own().metadata().unwrap());
+    assert_eq!(field("Uid:"), theirs.to_string());
+    assert_eq!(field("CapEff:").trim_start_matches('0'), "");
+    assert_eq!(field("NoNewPrivs:"), "1");
+    for kind in ["user", "mnt", "net", "ipc", "uts"] {
+        let of = |process: &Path| std::fs::read_link(process.join("ns").join(kind)).unwrap();
+        assert_ne!(of(&process), of(Path::new("/proc/self")), "{kind}");
+    }
+    let root = process.join("root");
+    assert!(root.join("machine").is_dir() && root.join("usr").is_dir());
+    for hidden in ["tmp", "home", "root", "var", "etc/passwd"] {
+        assert!(!root.join(hidden).exists(), "/{hidden} is seen");
+    }
+}
