@@ -32,8 +32,17 @@ fn variable(name: &str) -> String {
     std::env::var(name).unwrap_or_else(|_| panic!("cargo sets {name}"))
 }
 
+/// What the guest is built for. It is static in any case, so beside a motu with musl it is the same guest that the tests
+/// know, wherever the host that builds has the GNU library.
+fn guest_triple(target: &str, host: &str) -> String {
+    match target.strip_suffix("-musl") {
+        Some(system) if host.ends_with("-gnu") => format!("{system}-gnu"),
+        _ => target.to_string(),
+    }
+}
+
 fn build_guest(workspace: &Path) -> PathBuf {
-    let triple = variable("TARGET");
+    let triple = guest_triple(&variable("TARGET"), &variable("HOST"));
     // A directory of its own: the build that runs this script holds the lock of the usual one.
     let target_dir = workspace.join("target/guest");
     let mut cargo = Command::new(variable("CARGO"));
@@ -51,11 +60,13 @@ fn build_guest(workspace: &Path) -> PathBuf {
         .args(["--profile", "guest", "--target", &triple])
         .arg("--target-dir")
         .arg(&target_dir);
-    // What cargo, clippy and coverage tools set for this build does not concern the guest's.
+    // What cargo, clippy and coverage tools set for this build does not concern the guest's; where things are on this host
+    // does.
     for (name, _) in std::env::vars_os() {
         let name = name.to_string_lossy();
-        let ours =
-            name.starts_with("CARGO_") && name != "CARGO_HOME" && !name.starts_with("CARGO_NET_");
+        let linker = name.starts_with("CARGO_TARGET_") && name.ends_with("_LINKER");
+        let host = name == "CARGO_HOME" || name.starts_with("CARGO_NET_") || linker;
+        let ours = name.starts_with("CARGO_") && !host;
         if ours || name.starts_with("RUSTC") || name == "RUSTFLAGS" || name == "RUSTDOCFLAGS" {
             cargo.env_remove(&*name);
         }

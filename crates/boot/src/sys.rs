@@ -98,7 +98,7 @@ pub(crate) fn network_up() -> io::Result<()> {
         let mut request = named(network::DEVICE);
         request.ifr_ifru.ifru_addr = socket_address(address);
         // SAFETY: the request lives through the call and holds an address.
-        check(unsafe { libc::ioctl(socket.as_raw_fd(), call, &raw const request) })?;
+        check(unsafe { libc::ioctl(socket.as_raw_fd(), call as libc::Ioctl, &raw const request) })?;
     }
     interface_up(&socket, network::DEVICE)?;
     // SAFETY: all-zero is a valid route: to everywhere, by no device in particular.
@@ -108,7 +108,13 @@ pub(crate) fn network_up() -> io::Result<()> {
     route.rt_gateway = socket_address(network::GATEWAY);
     route.rt_flags = (libc::RTF_UP | libc::RTF_GATEWAY) as libc::c_ushort;
     // SAFETY: the route lives through the call.
-    check(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCADDRT, &raw const route) })
+    check(unsafe {
+        libc::ioctl(
+            socket.as_raw_fd(),
+            libc::SIOCADDRT as libc::Ioctl,
+            &raw const route,
+        )
+    })
 }
 
 /// The kernel's `in6_rtmsg`, whose fields the C library does not declare.
@@ -131,7 +137,13 @@ pub(crate) fn network_up_v6() -> io::Result<()> {
     let socket = UdpSocket::bind("[::]:0")?;
     let mut request = named(network::DEVICE);
     // SAFETY: the request lives through the call, which writes a number into it.
-    check(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFINDEX, &raw mut request) })?;
+    check(unsafe {
+        libc::ioctl(
+            socket.as_raw_fd(),
+            libc::SIOCGIFINDEX as libc::Ioctl,
+            &raw mut request,
+        )
+    })?;
     // SAFETY: the kernel has just written the number.
     let device = unsafe { request.ifr_ifru.ifru_ifindex };
     let bytes = |address: Ipv6Addr| libc::in6_addr {
@@ -143,7 +155,13 @@ pub(crate) fn network_up_v6() -> io::Result<()> {
         ifr6_ifindex: device,
     };
     // SAFETY: the request lives through the call, which reads one in6_ifreq.
-    check(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFADDR, &raw const given) })?;
+    check(unsafe {
+        libc::ioctl(
+            socket.as_raw_fd(),
+            libc::SIOCSIFADDR as libc::Ioctl,
+            &raw const given,
+        )
+    })?;
     let route = Route6 {
         to: bytes(Ipv6Addr::UNSPECIFIED),
         from: bytes(Ipv6Addr::UNSPECIFIED),
@@ -157,14 +175,26 @@ pub(crate) fn network_up_v6() -> io::Result<()> {
         device,
     };
     // SAFETY: the route lives through the call, which reads one in6_rtmsg: the same fields in C.
-    check(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCADDRT, &raw const route) })
+    check(unsafe {
+        libc::ioctl(
+            socket.as_raw_fd(),
+            libc::SIOCADDRT as libc::Ioctl,
+            &raw const route,
+        )
+    })
 }
 
 fn interface_up(socket: &UdpSocket, name: &str) -> io::Result<()> {
     let mut request = named(name);
     request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
     // SAFETY: the request lives through the call and names a flag change only.
-    check(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request) })
+    check(unsafe {
+        libc::ioctl(
+            socket.as_raw_fd(),
+            libc::SIOCSIFFLAGS as libc::Ioctl,
+            &raw const request,
+        )
+    })
 }
 
 /// A request about the device of this name.

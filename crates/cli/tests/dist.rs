@@ -2,8 +2,32 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
+#[expect(dead_code, reason = "other files tell stories in more ways")]
+mod story;
+
 use std::path::Path;
 use std::process::Command;
+use story::Story;
+
+/// Runs as root on a Debian: what is there before the package, with it, and without it again.
+const INSTALL: &str = r#"
+set -eu
+everything() { find / -xdev -path /srv -prune -o -path /tmp -prune -o -path /var/log -prune -o -path /var/lib/dpkg -prune -o -print | sort; }
+dpkg --status motu >/dev/null 2>&1 && exit 90
+everything >/tmp/before
+dpkg --install /srv/motu.deb >/dev/null
+motu --version
+test -f /lib/systemd/system/motu.service
+# It says what a machine may not do, and makes the state directory.
+motu doctor >/tmp/doctor 2>&1 || true
+grep -q 'runtime container' /tmp/doctor || { cat /tmp/doctor; exit 91; }
+motu serve --stop >/dev/null 2>&1 || true
+test -d /var/lib/motu
+dpkg --purge motu >/dev/null
+everything >/tmp/after
+comm -13 /tmp/before /tmp/after | grep -v '^/var/lib/motu' || true
+echo "missing: $(comm -23 /tmp/before /tmp/after | wc -l); home: $(test -d /var/lib/motu && echo there)"
+"#;
 
 fn done(command: &mut Command) -> String {
     let output = command.output().unwrap();
@@ -44,6 +68,7 @@ fn the_archive_and_the_package_hold_the_program_and_how_to_leave() {
     let said = done(Command::new(tree.join("motu")).arg("--version"));
     assert_eq!(said.trim(), format!("motu {version}"));
     let install = std::fs::read_to_string(tree.join("INSTALL")).unwrap();
+    // The program of the tests is not static, and says so.
     assert!(install.contains("C library 2."), "{install}");
     let uninstall = std::fs::read_to_string(tree.join("production.md")).unwrap();
     assert!(uninstall.contains("## Uninstall"));
@@ -70,4 +95,32 @@ fn the_archive_and_the_package_hold_the_program_and_how_to_leave() {
     pack(&again);
     let sums = |dir: &Path| std::fs::read_to_string(dir.join("SHA256SUMS")).unwrap();
     assert_eq!(sums(&to), sums(&again));
+}
+
+/// In a machine of our own: a Debian on which nobody has anything to lose.
+#[test]
+fn a_package_that_is_removed_leaves_the_state_and_nothing_else() {
+    let Some(root) = std::env::var_os("MOTU_TEST_ROOT") else {
+        return motu_conformance::skip("dist: MOTU_TEST_ROOT names no root");
+    };
+    let Some(story) = Story::with_machines() else {
+        return;
+    };
+    let packed = story.path().join("dist");
+    pack(&packed);
+    let version = env!("CARGO_PKG_VERSION");
+    let package = packed.join(format!("motu_{version}_amd64.deb"));
+    let given = story.path().join("given");
+    std::fs::create_dir(&given).unwrap();
+    std::fs::rename(package, given.join("motu.deb")).unwrap();
+    let environment = format!("dir:{}", Path::new(&root).display());
+    let pulled = story.motu(&["env", "pull", &environment]);
+    assert_eq!(pulled.code, 0, "{pulled}");
+    let volume = format!("{}:/srv:ro", given.display());
+    let mut words = vec!["run", &environment, "--user", "root", "-v", &volume];
+    words.extend(["--disk-mib", "2048", "--", "sh", "-c", INSTALL]);
+    let told = story.motu(&words);
+    assert_eq!(told.code, 0, "{told}");
+    let expected = format!("motu {version}\nmissing: 0; home: there\n");
+    assert_eq!(told.stdout, expected, "{told}");
 }

@@ -173,7 +173,7 @@ pub(crate) fn interface_up(name: &CStr) -> io::Result<()> {
     check(c_long::from(unsafe {
         libc::ioctl(
             socket.as_raw_fd(),
-            libc::SIOCSIFFLAGS,
+            libc::SIOCSIFFLAGS as libc::Ioctl,
             std::ptr::from_ref(&request),
         )
     }))?;

@@ -65,7 +65,13 @@ pub(crate) fn private_network() -> io::Result<()> {
     request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
     let socket = std::net::UdpSocket::bind("0.0.0.0:0")?;
     // SAFETY: the request lives through the call and names a flag change only.
-    match unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request) } {
+    match unsafe {
+        libc::ioctl(
+            socket.as_raw_fd(),
+            libc::SIOCSIFFLAGS as libc::Ioctl,
+            &raw const request,
+        )
+    } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }

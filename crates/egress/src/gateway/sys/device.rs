@@ -15,7 +15,7 @@ use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
-const TUNSETIFF: libc::Ioctl = 0x4004_54ca;
+const TUNSETIFF: libc::c_ulong = 0x4004_54ca;
 const TAP: i16 = 0x0002;
 /// `IFF_NO_PI`: frames without a packet-information header.
 const BARE: i16 = 0x1000;
@@ -190,7 +190,13 @@ fn address_v6(used: bool) -> io::Result<()> {
         ifr6_ifindex: device,
     };
     // SAFETY: the request lives for the call, which reads one in6_ifreq of a socket of IPv6.
-    checked(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFADDR, &raw const given) })?;
+    checked(unsafe {
+        libc::ioctl(
+            socket.as_raw_fd(),
+            libc::SIOCSIFADDR as libc::Ioctl,
+            &raw const given,
+        )
+    })?;
     if used {
         wait_for_address()?;
     }
@@ -207,7 +213,13 @@ fn address_v6(used: bool) -> io::Result<()> {
         device,
     };
     // SAFETY: the route lives for the call, which reads one in6_rtmsg: the same fields in C.
-    checked(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCADDRT, &raw const route) })
+    checked(unsafe {
+        libc::ioctl(
+            socket.as_raw_fd(),
+            libc::SIOCADDRT as libc::Ioctl,
+            &raw const route,
+        )
+    })
 }
 
 /// Makes the sandbox's device and returns its other end. A TAP is faster, but `/dev/net/tun` may
@@ -239,7 +251,13 @@ fn route(socket: &OwnedFd) -> io::Result<()> {
     entry.rt_gateway = address(GATEWAY);
     entry.rt_flags = libc::RTF_UP | libc::RTF_GATEWAY;
     // SAFETY: the entry lives for the call; its device is null, which means any.
-    checked(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCADDRT, &raw const entry) })
+    checked(unsafe {
+        libc::ioctl(
+            socket.as_raw_fd(),
+            libc::SIOCADDRT as libc::Ioctl,
+            &raw const entry,
+        )
+    })
 }
 
 fn address(address: Ipv4Addr) -> libc::sockaddr {

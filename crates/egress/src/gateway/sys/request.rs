@@ -24,9 +24,10 @@ pub(super) fn named(device: &str) -> libc::ifreq {
     request
 }
 
-pub(super) fn call(on: &OwnedFd, what: libc::Ioctl, request: &mut libc::ifreq) -> io::Result<()> {
+pub(super) fn call(on: &OwnedFd, what: libc::c_ulong, request: &mut libc::ifreq) -> io::Result<()> {
+    let request = std::ptr::from_mut(request);
     // SAFETY: every caller passes a call that reads and writes one ifreq.
-    checked(unsafe { libc::ioctl(on.as_raw_fd(), what, std::ptr::from_mut(request)) })
+    checked(unsafe { libc::ioctl(on.as_raw_fd(), what as libc::Ioctl, request) })
 }
 
 pub(super) fn checked(result: i32) -> io::Result<()> {
