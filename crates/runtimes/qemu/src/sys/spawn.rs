@@ -1,7 +1,9 @@
 //! Starts QEMU: in a session of its own, with nothing but what it is given.
 
 use super::{Jail, leash};
-use std::io;
+use rustix::pipe::{PipeFlags, pipe_with};
+use std::fs::File;
+use std::io::{self, Read};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -46,13 +48,12 @@ pub(crate) fn spawn(what: Spawn<'_>) -> io::Result<i32> {
     for (fd, number) in what.descriptors {
         moves.push((rustix::io::fcntl_dupfd_cloexec(fd, HANDED)?, *number));
     }
-    // The library hears of the start by a pipe, which has the lowest free numbers. If one of ours were
-    // free, it could be the pipe's, and the process would close it on its way: the start would seem
-    // done before the leash is tied, and a leash that is let go before that ends the process.
-    let mut taken: Vec<OwnedFd> = Vec::with_capacity(what.descriptors.len());
-    for (fd, number) in what.descriptors {
-        taken.push(rustix::io::fcntl_dupfd_cloexec(fd, *number)?);
-    }
+    // The library hears of the start by a pipe of its own, which may have one of the target numbers
+    // and is then closed on the way: the start would seem done before the leash is tied, and a leash
+    // that is let go before that ends the process. This one is out of their reach.
+    let (begun, pending) = pipe_with(PipeFlags::CLOEXEC)?;
+    let kept = rustix::io::fcntl_dupfd_cloexec(&pending, HANDED)?;
+    drop(pending);
     let directory = what.directory.as_raw_fd();
     let duties = Duties {
         directory,
@@ -71,7 +72,9 @@ pub(crate) fn spawn(what: Spawn<'_>) -> io::Result<i32> {
         command.pre_exec(move || prepare(&duties, &raw));
     }
     let pid = command.spawn()?.id() as i32;
-    drop(taken);
+    drop(kept);
+    // It ends when the process has become QEMU, or is no more.
+    File::from(begun).read_to_end(&mut Vec::new())?;
     Ok(pid)
 }
 
@@ -123,4 +126,56 @@ fn check(result: libc::c_int) -> io::Result<()> {
         return Err(io::Error::last_os_error());
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Leash;
+    use super::*;
+    use std::os::fd::AsFd;
+
+    /// A process started while the lowest free numbers are the very ones it is to have.
+    #[test]
+    fn a_start_is_over_when_the_leash_is_tied() {
+        let program = motu_needs::find("sleep");
+        let here = File::open("/").unwrap();
+        let null = File::open("/dev/null").unwrap();
+        let mut filling = Vec::new();
+        while filling
+            .last()
+            .is_none_or(|fd: &OwnedFd| fd.as_raw_fd() < 99)
+        {
+            filling.push(null.try_clone().unwrap().into());
+        }
+        let leash = Leash::new().unwrap();
+        // Numbers around those that a pipe made now has.
+        let first = leash.end().as_raw_fd();
+        let descriptors: Vec<(BorrowedFd<'_>, RawFd)> = (first..first + 40)
+            .map(|number| (null.as_fd(), number))
+            .chain([(leash.end(), first + 40)])
+            .collect();
+        let messages = null.try_clone().unwrap().into();
+        let pid = spawn(Spawn {
+            program: &program,
+            arguments: &["20".into()],
+            directory: here.as_fd(),
+            identity: None,
+            jail: None,
+            doors: Vec::new(),
+            descriptors: &descriptors,
+            leash: first + 40,
+            messages,
+        })
+        .unwrap();
+        assert_eq!(
+            std::fs::read_link(format!("/proc/{pid}/exe")).unwrap(),
+            std::fs::canonicalize(&program).unwrap(),
+            "it has become the program"
+        );
+        drop(leash);
+        let mut status = 0;
+        // SAFETY: a child of ours that nobody else waits for.
+        unsafe { libc::waitpid(pid, &raw mut status, 0) };
+        assert_eq!(libc::WTERMSIG(status), libc::SIGKILL, "it was tied");
+    }
 }
