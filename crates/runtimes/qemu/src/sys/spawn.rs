@@ -147,6 +147,12 @@ mod tests {
         {
             filling.push(null.try_clone().unwrap().into());
         }
+        for _ in 0..50 {
+            tied(&program, &here, &null);
+        }
+    }
+
+    fn tied(program: &Path, here: &File, null: &File) {
         let leash = Leash::new().unwrap();
         // Numbers around those that a pipe made now has.
         let first = leash.end().as_raw_fd();
@@ -154,9 +160,8 @@ mod tests {
             .map(|number| (null.as_fd(), number))
             .chain([(leash.end(), first + 40)])
             .collect();
-        let messages = null.try_clone().unwrap().into();
         let pid = spawn(Spawn {
-            program: &program,
+            program,
             arguments: &["20".into()],
             directory: here.as_fd(),
             identity: None,
@@ -164,12 +169,12 @@ mod tests {
             doors: Vec::new(),
             descriptors: &descriptors,
             leash: first + 40,
-            messages,
+            messages: null.try_clone().unwrap().into(),
         })
         .unwrap();
         assert_eq!(
             std::fs::read_link(format!("/proc/{pid}/exe")).unwrap(),
-            std::fs::canonicalize(&program).unwrap(),
+            std::fs::canonicalize(program).unwrap(),
             "it has become the program"
         );
         drop(leash);
