@@ -103,6 +103,7 @@ impl Engine {
     pub async fn close(&self) {
         self.keys.note().await;
         self.sandboxes.pool.drain(&self.sandboxes.shared).await;
+        self.sandboxes.leaving.gone().await;
         if let Err(error) = self.sandboxes.shared.store.checkpoint().await {
             tracing::warn!(%error, "could not write the store's WAL back");
         }

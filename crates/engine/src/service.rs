@@ -221,13 +221,7 @@ impl Service for Engine {
     }
 
     async fn list_sandboxes(&self, ask: ListSandboxes) -> Result<SandboxList> {
-        let mut list: Vec<_> = self
-            .sandboxes
-            .table
-            .all()
-            .iter()
-            .map(|handle| handle.sandbox())
-            .collect();
+        let mut list = self.sandboxes.present().await;
         if ask.all {
             list.extend(self.sandboxes.shared.store.tombstones().await?);
         }

@@ -43,6 +43,7 @@ impl Environments {
 
     pub(crate) async fn remove(&self, name: &str) -> Result<Pruned> {
         self.sandboxes.end_spare().await;
+        self.sandboxes.leaving.gone().await;
         let nobody_takes_one = self.sandboxes.environments_in_use.write().await;
         let in_use = self.sandboxes.digests_in_use();
         let removed = self.store().remove(name, &in_use).await;
@@ -55,6 +56,7 @@ impl Environments {
 
     pub(crate) async fn prune(&self, ask: Prune) -> Result<Pruned> {
         self.sandboxes.end_spare().await;
+        self.sandboxes.leaving.gone().await;
         let nobody_takes_one = self.sandboxes.environments_in_use.write().await;
         let in_use = self.sandboxes.digests_in_use();
         let swept = self.store().prune(&in_use, ask.all).await;

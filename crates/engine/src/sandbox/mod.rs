@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   mod         making one: admission, a machine from the pool or a new one, its driver
-//!   one_shot    a machine for one command
+//!   one_shot    a machine for one command; leaving is its end, which nobody waits for
 //!   fork        copies of a running one
 //!   pool        machines that wait ready
 //!   adopt       what a former daemon left running; reconcile settles what it left undone
@@ -20,6 +20,7 @@ pub(crate) mod fill;
 mod fork;
 mod history;
 mod installed;
+mod leaving;
 mod one_shot;
 mod pool;
 mod reconcile;
@@ -35,6 +36,7 @@ use crate::choose::Runtimes;
 use crate::driver::{Bounds, Driver, Handle, Keep, Origin, Shared, Table};
 use crate::quota::Claim;
 use crate::store::SandboxRow;
+use leaving::Leaving;
 use motu_core::config::Config;
 use motu_core::hint;
 use motu_core::hint::verb;
@@ -60,6 +62,7 @@ pub struct Sandboxes {
     /// Held for reading while a sandbox takes an environment, for writing while environments are removed.
     pub(crate) environments_in_use: RwLock<()>,
     pub(crate) pool: Pool,
+    pub(crate) leaving: Arc<Leaving>,
     pub(crate) templates: TemplateTable,
     /// Patterns of well-known credentials that are redacted from output.
     pub(crate) patterns: Patterns,
@@ -87,6 +90,7 @@ impl Sandboxes {
             environments,
             environments_in_use: RwLock::new(()),
             pool: Pool::default(),
+            leaving: Arc::default(),
             templates: TemplateTable::default(),
             patterns,
             commands,
@@ -99,6 +103,13 @@ impl Sandboxes {
         all.iter()
             .filter(|handle| handle.state() != State::Stopped)
             .count()
+    }
+
+    /// The sandboxes there are, without one-shots that have ended.
+    pub(crate) async fn present(&self) -> Vec<Sandbox> {
+        self.leaving.gone().await;
+        let all = self.table.all();
+        all.iter().map(|handle| handle.sandbox()).collect()
     }
 
     /// Lets runtimes delete what they derived from removed environments. A failure only costs space
@@ -180,9 +191,20 @@ impl Sandboxes {
             let within = self.spare_time();
             self.pool.note_one_shot(&request, &admitted, within);
         }
+        self.room(&admitted).await;
         let origin = self.pool.claim(&mut admitted).await;
         self.start(admitted, keep, origin.unwrap_or(Origin::New(None)))
             .await
+    }
+
+    /// Waits for one-shots that are leaving if this sandbox needs their place.
+    async fn room(&self, admitted: &Admitted) {
+        if self.leaving.any() {
+            let claim = Claim::of(&admitted.sandbox, Some(&admitted.launch));
+            if self.table.could_enter(&claim, self.bounds()).is_err() {
+                self.leaving.gone().await;
+            }
+        }
     }
 
     /// Enters a sandbox and starts its driver.

@@ -4,10 +4,12 @@
 //! time to live, whichever is first.
 
 use super::Sandboxes;
+use super::leaving::Leaving;
 use super::pool::Served;
 use crate::admission::{Follow, command};
 use crate::driver::{Handle, Keep};
 use crate::shown::{self, Pace};
+use futures_util::FutureExt;
 use futures_util::stream::{BoxStream, StreamExt, unfold};
 use motu_core::exec::{ExecEvent, ExecSession, RunRequest};
 use motu_core::sandbox::Sandbox;
@@ -22,7 +24,7 @@ impl Sandboxes {
         let start = command(&self.config, request.exec, Follow::Foreground)?;
         let served = self.pool.serve();
         let (sandbox, handle) = self.make(request.sandbox, Keep::Transient).await?;
-        let life = Life::new(handle.clone());
+        let life = Life::new(handle.clone(), self.leaving.clone());
         let session = handle.guest()?.start(start).await?;
         let events = shown::redacted(&self.commands, session.events, pace);
         let run = Run {
@@ -46,14 +48,16 @@ impl Sandboxes {
 /// Destroys the sandbox on drop.
 struct Life {
     handle: Arc<Handle>,
+    leaving: Arc<Leaving>,
     ending: Option<oneshot::Receiver<Result<Sandbox>>>,
     asked: bool,
 }
 
 impl Life {
-    fn new(handle: Arc<Handle>) -> Life {
+    fn new(handle: Arc<Handle>, leaving: Arc<Leaving>) -> Life {
         Life {
             handle,
+            leaving,
             ending: None,
             asked: false,
         }
@@ -69,6 +73,14 @@ impl Life {
         self.end();
         if let Some(ending) = self.ending.take() {
             let _ = ending.await;
+        }
+    }
+
+    /// Ends it, and waits for that only if too many are ending.
+    async fn leaves(&mut self) {
+        self.end();
+        if let Some(ending) = self.ending.take() {
+            self.leaving.see_off(ending.map(drop)).await;
         }
     }
 }
@@ -111,6 +123,10 @@ impl Run {
                 let error: Error = self.life.handle.explain_soon(error).await;
                 self.life.ended().await;
                 Some(Err(error))
+            }
+            None if self.exited => {
+                self.life.leaves().await;
+                None
             }
             None => {
                 self.life.ended().await;
