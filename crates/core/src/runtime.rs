@@ -369,6 +369,13 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
     /// Ends the machine and removes everything it had except its directory's name.
     async fn destroy(&self, machine: &Machine) -> Result<(), Error>;
 
+    /// Ends a machine at once, because its disks ([`Kept::dir`]) are about to be thrown away. They
+    /// have what was written, for a caller who cannot replace it after all, but perhaps not on the
+    /// host's disk yet. Returns false if there is no such end: the machine is as it was.
+    async fn abandon(&self, _machine: &Machine) -> Result<bool, Error> {
+        Ok(false)
+    }
+
     /// Removes whatever is left of a machine of which only the id and the directory are known
     /// (a crash during `create`, a reboot of the host).
     async fn sweep(&self, id: &SandboxId, dir: &std::path::Path) -> Result<(), Error>;

@@ -164,13 +164,29 @@ fn copy(lower: impl AsFd, upper: impl AsFd, notes: Notes) -> io::Result<()> {
     let lower = open_directory(lower, c".")?;
     copy.fill(&lower, &top, &mut Vec::new())?;
     copy.dress(&top, &lower, &rustix::fs::fstat(&lower)?)?;
-    rustix::fs::syncfs(&top)?;
+    // With nothing copied there are no contents that could be missing under the mark.
+    let empty = is_empty(&top)?;
+    if !empty {
+        rustix::fs::syncfs(&top)?;
+    }
     // Use the file system's coarse clock: no copied file has a later ctime.
     let done = rustix::fs::fstat(&top)?;
     let done = done.st_ctime.saturating_mul(1_000_000_000) + done.st_ctime_nsec as i64;
     let text = done.to_string();
     rustix::fs::fsetxattr(&top, notes.copied(), text.as_bytes(), XattrFlags::empty())?;
-    Ok(rustix::fs::fsync(&top)?)
+    match empty {
+        true => Ok(()),
+        false => Ok(rustix::fs::fsync(&top)?),
+    }
+}
+
+fn is_empty(directory: &OwnedFd) -> io::Result<bool> {
+    for entry in Dir::read_from(directory)? {
+        if !matches!(entry?.file_name().to_bytes(), b"." | b"..") {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// When the lower layer was copied into the upper one, in nanoseconds since 1970; `None` if it was

@@ -204,17 +204,22 @@ impl Driver {
             return Ok(self.row.sandbox.clone());
         };
         if self.decide(Request::Stop)?.is_some() {
-            self.end_machine().await?;
+            self.abandon_machine().await?;
             // Callers whose commands ended with the old machine see this as the reason.
             self.row.sandbox.reason = Some(BEING_RESET.to_string());
-            self.become_state(State::Stopped).await?;
+            // It is not stored: a daemon that comes back knows by the intent what was going on.
+            self.show(State::Stopped);
         }
         let old = self
             .row
             .launch
             .as_ref()
             .and_then(|launch| launch.kept.clone());
-        self.start_on(Some(kept), Some(prepare)).await?;
+        if let Err(error) = self.start_on(Some(kept), Some(prepare)).await {
+            self.become_state(State::Stopped).await?;
+            self.tend().await;
+            return Err(error);
+        }
         self.row.sandbox.reason = None;
         self.become_state(next).await?;
         if let Some(old) = old {
@@ -336,6 +341,26 @@ impl Driver {
         Ok(())
     }
 
+    /// Ends the machine, whose disks are to be replaced.
+    async fn abandon_machine(&mut self) -> Result<()> {
+        let Some(machine) = self.row.machine.clone() else {
+            return self.end_machine().await;
+        };
+        match self.runtime.abandon(&machine).await {
+            Ok(true) => {}
+            Ok(false) => return self.end_machine().await,
+            Err(error) => {
+                self.give_up().await;
+                return Err(error);
+            }
+        }
+        self.discard_directory(&machine);
+        self.release_rest().await;
+        self.row.machine = None;
+        self.watch_again = true;
+        Ok(())
+    }
+
     /// Forks the machine. The driver takes no other request meanwhile.
     pub(super) async fn fork(&mut self, copies: &[MachineSpec]) -> Result<Vec<Machine>> {
         if !self.runtime.capabilities().fork {
@@ -437,13 +462,28 @@ impl Driver {
     }
 
     pub(super) async fn release(&mut self) {
-        let id: SandboxId = self.row.sandbox.sandbox_id.clone();
         if let Some(machine) = &self.row.machine {
-            let gone = self.runtime.destroy(machine).await;
-            if let Err(error) = gone.and_then(|()| self.shared.trash.discard(&machine.dir)) {
-                tracing::warn!(%id, %error, "could not remove the machine of a destroyed sandbox completely");
+            match self.runtime.destroy(machine).await {
+                Ok(()) => self.discard_directory(machine),
+                Err(error) => self.note_remains(&error),
             }
         }
+        self.release_rest().await;
+    }
+
+    fn discard_directory(&self, machine: &Machine) {
+        if let Err(error) = self.shared.trash.discard(&machine.dir) {
+            self.note_remains(&error);
+        }
+    }
+
+    fn note_remains(&self, error: &Error) {
+        tracing::warn!(id = %self.row.sandbox.sandbox_id, %error, "could not remove the machine of a destroyed sandbox completely");
+    }
+
+    /// Ends what the sandbox has beside its machine.
+    async fn release_rest(&mut self) {
+        let id: SandboxId = self.row.sandbox.sandbox_id.clone();
         let gateways = self.shared.gateways.clone();
         match self.keep {
             Keep::Stored => gateways.end(&id).await,
@@ -484,14 +524,24 @@ impl Driver {
         self.become_state(State::Paused).await
     }
 
-    /// Stores the state, then publishes it.
-    pub(super) async fn become_state(&mut self, next: State) -> Result<()> {
-        self.row.intent = None;
+    fn turn(&mut self, next: State) {
         self.row.sandbox.state = next;
         if next != State::Paused {
             self.row.sandbox.paused = None;
         }
         self.row.sandbox.last_activity_at = self.last_active();
+    }
+
+    /// Publishes a state that is not stored.
+    fn show(&mut self, next: State) {
+        self.turn(next);
+        self.status.send_replace(self.row.sandbox.clone());
+    }
+
+    /// Stores the state, then publishes it.
+    pub(super) async fn become_state(&mut self, next: State) -> Result<()> {
+        self.row.intent = None;
+        self.turn(next);
         let written = match self.keep {
             Keep::Stored => self.shared.persist(&mut self.row).await,
             Keep::Transient => Ok(()),

@@ -26,7 +26,7 @@ use rustix::io::Errno;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -37,6 +37,8 @@ const DIRECTORY: &str = "disk";
 const LOCK: &str = "lock";
 /// How long the kernel may take to unmount a disk and flush it.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a machine waits for its disk, which one that was abandoned may still have.
+const LEAVING: Duration = Duration::from_secs(1);
 /// Polling interval: the kernel does not notify about released locks, and a blocking wait has no
 /// timeout.
 const LOOK: Duration = Duration::from_millis(2);
@@ -115,9 +117,8 @@ pub(crate) fn mount(disks: &Disks, kept: &Kept, mib: u64) -> Result<Mounted, Err
         make_image(disks, kept, mib).map_err(failed)?;
     }
     let image = open(&path).map_err(failed)?;
-    match rustix::fs::flock(&image, FlockOperation::NonBlockingLockExclusive) {
-        Err(Errno::WOULDBLOCK) => return Err(in_use()),
-        other => other.map_err(|errno| failed(errno.into()))?,
+    if !lock(&image, LEAVING).map_err(failed)? {
+        return Err(in_use());
     }
     let size = image.metadata().map_err(failed)?.len().max(mib * MIB);
     image.set_len(size).map_err(failed)?;
@@ -184,17 +185,12 @@ fn open(path: &Path) -> io::Result<File> {
 
 /// Staged and renamed, so that an image is complete or missing.
 fn make_image(disks: &Disks, kept: &Kept, mib: u64) -> io::Result<()> {
-    let template = disks.template(mib, Life::Kept)?;
-    let staged = kept.dir.join(STAGED);
-    let image = File::options()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(&staged)?;
-    disk::copy_sparse(&template, &image)?;
-    image.sync_all()?;
-    std::fs::rename(&staged, kept.dir.join(IMAGE))?;
+    let image = kept.dir.join(IMAGE);
+    if !disks.place_blank(mib, &image) {
+        let staged = kept.dir.join(STAGED);
+        disks.copy_blank(mib, &staged)?;
+        std::fs::rename(&staged, image)?;
+    }
     File::open(&kept.dir)?.sync_all()
 }
 
@@ -268,6 +264,19 @@ fn resemble(dir: impl AsFd, name: &str, like: &Path) -> io::Result<()> {
     Ok(rustix::fs::utimensat(&dir, name, &times, AtFlags::empty())?)
 }
 
+/// Locks an image that no machine has mounted; false if one has it for as long as this waits.
+fn lock(image: &File, patience: Duration) -> io::Result<bool> {
+    let end = Instant::now() + patience;
+    loop {
+        match rustix::fs::flock(image, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(true),
+            Err(Errno::WOULDBLOCK) if Instant::now() < end => std::thread::sleep(LOOK),
+            Err(Errno::WOULDBLOCK) => return Ok(false),
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+}
+
 /// Waits until no machine uses the disks any more, and everything is flushed to the host's disk.
 pub(crate) fn settle(dir: &Path) -> Result<(), Error> {
     let failed = |error: io::Error| Error::io("the machine's disk", &error);
@@ -275,17 +284,9 @@ pub(crate) fn settle(dir: &Path) -> Result<(), Error> {
         Form::Nothing => Ok(()),
         Form::Image => {
             let image = open(&dir.join(IMAGE)).map_err(failed)?;
-            let end = Instant::now() + PATIENCE;
-            loop {
-                match rustix::fs::flock(&image, FlockOperation::NonBlockingLockExclusive) {
-                    Ok(()) => break,
-                    Err(Errno::WOULDBLOCK) if Instant::now() < end => std::thread::sleep(LOOK),
-                    Err(Errno::WOULDBLOCK) => {
-                        let message = "the machine's disk is not unmounted";
-                        return Err(Error::new(ErrorKind::Cleanup, message));
-                    }
-                    Err(errno) => return Err(failed(errno.into())),
-                }
+            if !lock(&image, PATIENCE).map_err(failed)? {
+                let message = "the machine's disk is not unmounted";
+                return Err(Error::new(ErrorKind::Cleanup, message));
             }
             image.sync_all().map_err(failed)
         }

@@ -21,6 +21,7 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -42,6 +43,14 @@ pub enum Life {
     Kept,
 }
 
+/// An empty image of a kept disk.
+#[derive(Debug)]
+struct Blank {
+    mib: u64,
+    /// `None`: it is wanted.
+    image: Option<PathBuf>,
+}
+
 /// Makes disks, or reports why it cannot.
 #[derive(Debug)]
 pub struct Disks {
@@ -50,6 +59,8 @@ pub struct Disks {
     mke2fs: Option<PathBuf>,
     /// Prepared disks.
     ready: Mutex<VecDeque<OwnedFd>>,
+    /// The image of a kept disk, prepared for the next one of the last size.
+    blank: Mutex<Option<Blank>>,
     serial: AtomicU64,
 }
 
@@ -67,6 +78,7 @@ impl Disks {
             usual_mib,
             mke2fs: find_mke2fs(),
             ready: Mutex::new(VecDeque::new()),
+            blank: Mutex::new(None),
             serial: AtomicU64::new(0),
         }
     }
@@ -95,8 +107,68 @@ impl Disks {
         }
     }
 
+    /// Moves the prepared image of a kept disk to `target`; false if there is none of this size, or
+    /// `target` is on another file system. Notes the size for the next one.
+    pub fn place_blank(&self, mib: u64, target: &Path) -> bool {
+        let mut blank = self.blank();
+        let found = blank.replace(Blank { mib, image: None });
+        let Some(Blank {
+            mib: size,
+            image: Some(image),
+        }) = found
+        else {
+            return false;
+        };
+        let moved = size == mib && std::fs::rename(&image, target).is_ok();
+        if !moved {
+            let _ = std::fs::remove_file(image);
+        }
+        moved
+    }
+
+    /// Makes the image of a kept disk, and has it on the host's disk.
+    pub fn copy_blank(&self, mib: u64, target: &Path) -> io::Result<()> {
+        let template = self.template(mib, Life::Kept)?;
+        let image = File::options()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(target)?;
+        copy_sparse(&template, &image)?;
+        image.sync_all()
+    }
+
+    /// Prepares the image of a kept disk, if one was asked for.
+    fn prepare_blank(&self) -> io::Result<()> {
+        let wanted = |blank: &Blank| blank.image.is_none().then_some(blank.mib);
+        let Some(mib) = self.blank().as_ref().and_then(wanted) else {
+            return Ok(());
+        };
+        let image = self.staged();
+        self.copy_blank(mib, &image)?;
+        let mut blank = self.blank();
+        match blank.as_mut() {
+            Some(blank) if blank.mib == mib => blank.image = Some(image),
+            _ => drop(std::fs::remove_file(image)),
+        }
+        Ok(())
+    }
+
+    fn blank(&self) -> MutexGuard<'_, Option<Blank>> {
+        self.blank.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A name that nothing has, in a directory where the next daemon removes what it does not know.
+    fn staged(&self) -> PathBuf {
+        let serial = self.serial.fetch_add(1, Ordering::Relaxed);
+        let name = format!("staged-{}-{serial}", std::process::id());
+        self.dir.join(name)
+    }
+
     /// Prepares disks until the pool is full. Slow; run it in the background.
     pub fn refill(&self) -> io::Result<()> {
+        self.prepare_blank()?;
         while self.pool().len() < POOL {
             let disk = self.make(self.usual_mib)?;
             self.pool().push_back(disk);
@@ -129,10 +201,7 @@ impl Disks {
             return Ok(template);
         }
         std::fs::create_dir_all(&self.dir)?;
-        let serial = self.serial.fetch_add(1, Ordering::Relaxed);
-        let staged = self
-            .dir
-            .join(format!("staged-{}-{serial}", std::process::id()));
+        let staged = self.staged();
         let mke2fs = self.mke2fs.as_ref().ok_or(io::ErrorKind::NotFound)?;
         let mut command = std::process::Command::new(mke2fs);
         command.args(["-q", "-F", "-t", "ext4", "-m", "0", "-I", "256"]);
@@ -284,5 +353,33 @@ mod tests {
         assert_eq!(std::fs::read(&from).unwrap(), found);
         assert!(copy.metadata().unwrap().blocks() < 1000);
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn the_next_kept_disk_of_the_last_size_is_there_already() {
+        let (dir, target) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let disks = Disks::new(dir.path().to_path_buf(), 16);
+        let at = |name: &str| target.path().join(name);
+        let waiting = || {
+            let names = std::fs::read_dir(dir.path()).unwrap().flatten();
+            let names = names.map(|entry| entry.file_name().into_string().unwrap());
+            names.filter(|name| name.starts_with("staged-")).count()
+        };
+        disks.prepare_blank().unwrap();
+        assert_eq!(waiting(), 0, "nobody asked for one");
+        assert!(!disks.place_blank(16, &at("first")));
+        disks.prepare_blank().unwrap();
+        assert!(disks.place_blank(16, &at("second")));
+        assert_eq!(at("second").metadata().unwrap().len(), 16 << 20);
+        assert_eq!(waiting(), 0);
+        // One of another size is not used, and not kept.
+        disks.prepare_blank().unwrap();
+        assert_eq!(waiting(), 1);
+        assert!(!disks.place_blank(32, &at("third")));
+        assert_eq!(waiting(), 0);
+        // Nor is one that cannot be moved.
+        disks.prepare_blank().unwrap();
+        assert!(!disks.place_blank(32, Path::new("/proc/nowhere")));
+        assert_eq!(waiting(), 0);
     }
 }
