@@ -246,7 +246,8 @@ fn bodies_that_do_not_arrive_are_the_callers_fault() {
 fn a_pipe_in_the_place_of_an_archive_keeps_nobody_waiting() {
     let host = Host::new("");
     let pipe = host.story.path().join("pipe");
-    let made = Command::new("mkfifo").arg(&pipe).status().unwrap();
+    let made = motu_needs::command("mknod").arg(&pipe).arg("p").status();
+    let made = made.unwrap();
     assert!(made.success());
     let told = host
         .story

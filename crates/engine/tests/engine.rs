@@ -416,6 +416,9 @@ async fn a_one_shot_is_gone_when_its_command_is() {
     let events: Vec<ExecEvent> = session.events.map(Result::unwrap).collect().await;
     assert!(matches!(events[0], ExecEvent::Sandbox(_)));
     assert!(matches!(events.last().unwrap(), ExecEvent::Exited(exited) if exited.exit_code == 3));
+    // Its machine may still be on its way out; whoever looks waits for that.
+    let listed = engine.list_sandboxes(Default::default()).await.unwrap();
+    assert!(listed.is_empty(), "{listed:?}");
     assert_eq!(engine.live(), 0);
     assert_eq!(fake.counts().live, 0);
     assert_eq!(machines(home.path()), 0);

@@ -25,7 +25,13 @@ const OWN: [&str; 4] = [
     "no-such-runtime",
 ];
 /// Tests that run programs which `tools/setup-clients` installs in `target/clients`.
-const CLIENTS: [&str; 4] = ["grpc.rs", "mcp_clients.rs", "network.rs", "python.rs"];
+const CLIENTS: [&str; 5] = [
+    "grpc.rs",
+    "mcp_clients.rs",
+    "network.rs",
+    "python.rs",
+    "service.rs",
+];
 
 /// A test service that runs whatever its clients request.
 const SERVERS: [&str; 1] = ["e2b/process.rs"];

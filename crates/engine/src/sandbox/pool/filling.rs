@@ -123,7 +123,7 @@ impl Sandboxes {
     /// Adds the spare's kind, unless machines of it wait already.
     async fn add_spare(&self, targets: &mut Vec<Target>) {
         let wanted = lock(&self.pool.spare).wanted(Instant::now(), self.spare_time());
-        let Some((request, _)) = wanted else { return };
+        let Some(request) = wanted else { return };
         match self.target(request, 1).await {
             Ok(target) if targets.iter().any(|known| known.kind == target.kind) => {}
             Ok(target) => targets.push(target),
@@ -185,8 +185,7 @@ impl Sandboxes {
     /// be possible later, for example after its environment is pulled; a spare is kept for a while.
     async fn fill_once(self: Arc<Self>) -> Option<Instant> {
         let retry = (!self.fill().await).then(|| Instant::now() + RETRY);
-        let spare = lock(&self.pool.spare).wanted(Instant::now(), self.spare_time());
-        let until = spare.map(|(_, until)| until);
+        let until = lock(&self.pool.spare).look_again(Instant::now(), self.spare_time());
         retry.into_iter().chain(until).min()
     }
 

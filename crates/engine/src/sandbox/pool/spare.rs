@@ -28,7 +28,8 @@ impl<K> Default for Spare<K> {
 }
 
 impl<K: PartialEq> Spare<K> {
-    /// Notes a one-shot of a kind. Returns true if a machine of it is wanted from now on.
+    /// Notes a one-shot of a kind. Returns true if other machines are wanted from now on: one of
+    /// this kind, or no longer one of another.
     pub fn asked(
         &mut self,
         kind: K,
@@ -38,21 +39,32 @@ impl<K: PartialEq> Spare<K> {
     ) -> bool {
         let recent = |asked: &Asked<K>| asked.kind == kind && now < asked.at + within;
         let before = self.0.as_ref().filter(|asked| recent(asked));
-        let (again, wanted) = (before.is_some(), before.is_some_and(|asked| !asked.again));
+        let again = before.is_some();
+        let waits = self.0.as_ref().is_some_and(|asked| asked.again);
+        let changes = again != waits;
         self.0 = Some(Asked {
             kind,
             request,
             at: now,
             again,
         });
-        wanted
+        changes
     }
 
-    /// The request that makes the wanted machine, and until when it is wanted.
-    pub fn wanted(&self, now: Instant, within: Duration) -> Option<(CreateSandbox, Instant)> {
+    /// The request that makes the wanted machine.
+    pub fn wanted(&self, now: Instant, within: Duration) -> Option<CreateSandbox> {
         let asked = self.0.as_ref().filter(|asked| asked.again)?;
-        let until = asked.at + within;
-        (now < until).then(|| (asked.request.clone(), until))
+        (now < asked.at + within).then(|| asked.request.clone())
+    }
+
+    /// When to look again: one that is not wanted any more has to go, even if its time was over
+    /// before it was made.
+    pub fn look_again(&mut self, now: Instant, within: Duration) -> Option<Instant> {
+        let until = self.0.as_ref().filter(|asked| asked.again)?.at + within;
+        if until <= now {
+            self.forget();
+        }
+        Some(until)
     }
 
     /// Lets it be, for example because it cannot be made.
@@ -76,8 +88,7 @@ mod tests {
     }
 
     fn wanted(spare: &Spare<u32>, now: Instant) -> Option<String> {
-        let (request, _) = spare.wanted(now, WITHIN)?;
-        Some(request.environment)
+        Some(spare.wanted(now, WITHIN)?.environment)
     }
 
     #[test]
@@ -93,8 +104,24 @@ mod tests {
         assert_eq!(wanted(&spare, later(159)), Some("1".into()));
         assert_eq!(wanted(&spare, later(160)), None);
         // A call after a long pause is a first one again.
-        assert!(!ask(&mut spare, 1, later(160)));
+        assert!(
+            ask(&mut spare, 1, later(160)),
+            "the one that waited has to go"
+        );
         assert_eq!(wanted(&spare, later(160)), None);
+    }
+
+    #[test]
+    fn one_whose_time_was_over_too_soon_is_looked_at_once_more() {
+        let (mut spare, begun) = (Spare::default(), Instant::now());
+        let later = |seconds| begun + Duration::from_secs(seconds);
+        assert_eq!(spare.look_again(begun, WITHIN), None);
+        ask(&mut spare, 1, begun);
+        assert_eq!(spare.look_again(begun, WITHIN), None);
+        ask(&mut spare, 1, begun);
+        assert_eq!(spare.look_again(later(59), WITHIN), Some(later(60)));
+        assert_eq!(spare.look_again(later(70), WITHIN), Some(later(60)));
+        assert_eq!(spare.look_again(later(70), WITHIN), None);
     }
 
     #[test]
@@ -102,7 +129,7 @@ mod tests {
         let (mut spare, now) = (Spare::default(), Instant::now());
         assert!(!ask(&mut spare, 1, now));
         assert!(ask(&mut spare, 1, now));
-        assert!(!ask(&mut spare, 2, now));
+        assert!(ask(&mut spare, 2, now), "that of the first kind has to go");
         assert_eq!(wanted(&spare, now), None);
         assert!(ask(&mut spare, 2, now));
         assert_eq!(wanted(&spare, now), Some("2".into()));
