@@ -216,7 +216,9 @@ impl Driver {
             .as_ref()
             .and_then(|launch| launch.kept.clone());
         if let Err(error) = self.start_on(Some(kept), Some(prepare)).await {
-            self.become_state(State::Stopped).await?;
+            if let Err(unstored) = self.become_state(State::Stopped).await {
+                tracing::warn!(id = %self.row.sandbox.sandbox_id, error = %unstored, "could not store that a reset failed");
+            }
             self.tend().await;
             return Err(error);
         }
