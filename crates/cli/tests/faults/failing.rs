@@ -147,3 +147,75 @@ async fn nothing_is_acknowledged_on_a_gvisor_whose_disk_fails() {
 async fn nothing_is_acknowledged_on_a_qemu_whose_disk_fails() {
     fails_on("qemu").await;
 }
+
+/// Flips a bit in the middle of every pack of a workspace's snapshots.
+fn damage_snapshots(world: &World, id: &WorkspaceId) {
+    use std::os::unix::fs::FileExt;
+    let packs = world
+        .home()
+        .join("kept")
+        .join(id.as_str())
+        .join("snapshots/packs");
+    let packs: Vec<_> = std::fs::read_dir(packs).unwrap().flatten().collect();
+    assert!(!packs.is_empty());
+    for pack in packs {
+        let file = std::fs::File::options()
+            .read(true)
+            .write(true)
+            .open(pack.path())
+            .unwrap();
+        let middle = file.metadata().unwrap().len() / 2;
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, middle).unwrap();
+        file.write_all_at(&[byte[0] ^ 1], middle).unwrap();
+    }
+}
+
+/// A reset that fails costs nothing: the files of before are there at the next start.
+async fn keeps_its_files(runtime: &str) {
+    let Some(mut world) = World::bare() else {
+        return;
+    };
+    world.start();
+    if !works(&world, runtime) {
+        return;
+    }
+    let client = world.client();
+    let created = client.create_workspace(asked("unreset", runtime, 256));
+    let id = created.await.unwrap().workspace_id;
+    let fill = "head -c 1000000 /dev/urandom > big && echo old > kept";
+    assert_eq!(sh(&world, &id, fill).await.exit_code, 0);
+    let saved = client.create_snapshot(&id, SaveAs::named("hurt")).await;
+    saved.unwrap();
+    assert_eq!(sh(&world, &id, "echo new > kept").await.exit_code, 0);
+    damage_snapshots(&world, &id);
+
+    let reset = client.reset_workspace(&id, ResetTo::snapshot("hurt")).await;
+    let error = refused(ErrorKind::Internal, reset);
+    assert!(error.message.contains("damaged"), "{error:?}");
+    let status = client.status_workspace(&id).await.unwrap();
+    assert_eq!(status.reset_count, 0, "{status:?}");
+    client.start_workspace(&id).await.unwrap();
+    assert_eq!(read(&world, &id, "kept").await.as_deref(), Ok("new\n"));
+    client
+        .reset_workspace(&id, ResetTo::default())
+        .await
+        .unwrap();
+    refused(ErrorKind::NotFound, read(&world, &id, "kept").await);
+    client.delete_workspace(&id).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_reset_to_a_damaged_snapshot_leaves_a_container_its_files() {
+    keeps_its_files("container").await;
+}
+
+#[tokio::test]
+async fn a_reset_to_a_damaged_snapshot_leaves_a_gvisor_its_files() {
+    keeps_its_files("gvisor").await;
+}
+
+#[tokio::test]
+async fn a_reset_to_a_damaged_snapshot_leaves_a_qemu_its_files() {
+    keeps_its_files("qemu").await;
+}
