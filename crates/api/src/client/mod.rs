@@ -27,6 +27,7 @@ use motu_core::hint::host;
 use motu_core::{Error, ErrorKind, Result, noted};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use session::Opening;
 use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -111,6 +112,8 @@ enum Content {
     Whole(Bytes),
     /// A stream, which can be sent only once.
     Stream(Body),
+    /// A stream that begins with a request.
+    Opening(Opening),
 }
 
 impl Call {
@@ -149,6 +152,11 @@ impl Call {
         self
     }
 
+    fn opening(mut self, opening: Opening) -> Call {
+        self.content = Content::Opening(opening);
+        self
+    }
+
     fn header(mut self, name: header::HeaderName, value: &'static str) -> Call {
         self.headers.insert(name, HeaderValue::from_static(value));
         self
@@ -159,6 +167,7 @@ impl Call {
             Content::Whole(bytes) if bytes.is_empty() => empty(),
             Content::Whole(bytes) => full(bytes),
             Content::Stream(body) => body,
+            Content::Opening(opening) => opening.into_body(),
         });
         *request.method_mut() = self.method;
         *request.uri_mut() = self

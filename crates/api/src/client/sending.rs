@@ -7,7 +7,9 @@
 //! - a read-only request may always be sent again;
 //! - a reset or a broken pipe before the first byte of an answer means that part of the request was
 //!   never read, and a request with a complete body takes effect only after all of it was read;
-//! - a streamed body cannot be sent twice, so its connection is tested first.
+//! - of a stream that begins with a request, nothing but the request is sent before the answer
+//!   begins; if that is small, it is read at once or not at all;
+//! - any other streamed body cannot be sent twice, so its connection is tested first.
 
 use super::{Call, Client, Connection, Content, broken};
 use http::{Method, Response};
@@ -59,17 +61,19 @@ fn was_reset(error: &hyper::Error) -> bool {
 }
 
 impl Call {
-    /// A copy to send again; `None` if the body is a stream.
+    /// A copy to send again; `None` if the body can be sent only once.
     fn copy(&self) -> Option<Call> {
-        match &self.content {
-            Content::Whole(bytes) => Some(Call {
-                method: self.method.clone(),
-                target: self.target.clone(),
-                content: Content::Whole(bytes.clone()),
-                headers: self.headers.clone(),
-            }),
-            Content::Stream(_) => None,
-        }
+        let content = match &self.content {
+            Content::Whole(bytes) => Content::Whole(bytes.clone()),
+            Content::Opening(opening) if opening.is_small() => Content::Opening(opening.clone()),
+            Content::Opening(_) | Content::Stream(_) => return None,
+        };
+        Some(Call {
+            method: self.method.clone(),
+            target: self.target.clone(),
+            content,
+            headers: self.headers.clone(),
+        })
     }
 }
 
@@ -132,6 +136,91 @@ impl Client {
             }
             tokio::time::sleep(pause).await;
             pause *= 2;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::{Dial, Duplex};
+    use motu_core::exec::{ExecEvent, ExecInput};
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::{Arc, Mutex};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::UnixStream;
+
+    /// Daemons one after another: the first of them die at the first byte, unread.
+    #[derive(Clone, Debug, Default)]
+    struct Daemons {
+        dying: usize,
+        dialled: Arc<AtomicUsize>,
+        /// What the living one was told before it answered, and after.
+        heard: Arc<Mutex<[String; 2]>>,
+    }
+
+    #[async_trait::async_trait]
+    impl Dial for Daemons {
+        async fn dial(&self) -> Result<Box<dyn Duplex>> {
+            let (ours, theirs) = UnixStream::pair().unwrap();
+            match self.dialled.fetch_add(1, Ordering::SeqCst) < self.dying {
+                true => drop(tokio::spawn(async move { theirs.readable().await })),
+                false => drop(tokio::spawn(self.clone().live(theirs))),
+            }
+            Ok(Box::new(ours))
+        }
+    }
+
+    async fn read_until(stream: &mut UnixStream, end: &str) -> String {
+        let mut heard = Vec::new();
+        while !String::from_utf8_lossy(&heard).contains(end) {
+            assert_ne!(stream.read_buf(&mut heard).await.unwrap(), 0, "{heard:?}");
+        }
+        String::from_utf8_lossy(&heard).into_owned()
+    }
+
+    impl Daemons {
+        async fn live(self, mut stream: UnixStream) {
+            let before = read_until(&mut stream, "request!").await;
+            // Whatever else comes before the answer would have come with it.
+            tokio::task::yield_now().await;
+            let head = "HTTP/1.1 200 OK\r\nmotu-api: 1\r\nconnection: close\r\n\r\n";
+            stream.write_all(head.as_bytes()).await.unwrap();
+            let after = read_until(&mut stream, "input!").await;
+            *self.heard.lock().unwrap() = [before, after];
+            let mut frame = crate::frame::Headers::default();
+            let header = frame.next(crate::frame::Kind::Data, 4);
+            stream.write_all(&header).await.unwrap();
+            stream.write_all(b"done").await.unwrap();
+        }
+    }
+
+    async fn talk(dying: usize, request: &str) -> (Daemons, Vec<ExecEvent>) {
+        use futures_util::TryStreamExt;
+        let daemons = Daemons {
+            dying,
+            ..Daemons::default()
+        };
+        let client = Client::new(daemons.clone());
+        let opened = client.open_with("/v1/x".to_string(), &request).await;
+        let session = opened.unwrap();
+        let input = ExecInput::Stdin("input!".into());
+        session.input.send(input).await.unwrap();
+        let events = session.events.try_collect().await.unwrap();
+        (daemons, events)
+    }
+
+    #[tokio::test]
+    async fn a_stream_that_begins_with_a_request_is_opened_at_the_next_daemon() {
+        for dying in [0, 1, 3] {
+            let (daemons, events) = talk(dying, "request!").await;
+            assert_eq!(events, [ExecEvent::Stdout("done".into())]);
+            assert_eq!(daemons.dialled.load(Ordering::SeqCst), dying + 1);
+            let [before, after] = daemons.heard.lock().unwrap().clone();
+            assert!(before.starts_with("POST /v1/x"), "{before}");
+            assert_eq!(before.matches("request!").count(), 1);
+            assert!(!before.contains("input!"), "{before}");
+            assert!(!after.contains("request!"), "{after}");
         }
     }
 }

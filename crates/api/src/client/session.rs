@@ -11,14 +11,17 @@ use http::header;
 use http_body::Frame as BodyFrame;
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Incoming;
-use motu_core::exec::{ExecEvent, ExecSession};
+use motu_core::exec::{ExecEvent, ExecInput, ExecSession};
 use motu_core::{Error, Result};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tokio::sync::mpsc;
+use std::sync::Arc;
+use tokio::sync::{Mutex, Notify, mpsc};
 
 /// Queued inputs; enough to keep the socket busy.
 const INPUT_QUEUE: usize = 8;
+/// The first frame of a request that a daemon reads at once, together with the request's head.
+const ONE_READING: usize = 4096;
 
 impl Client {
     /// Opens a stream whose first frame is the request.
@@ -37,20 +40,59 @@ impl Client {
 
     async fn duplex(&self, target: String, first: Option<Bytes>) -> Result<ExecSession> {
         let (input, inputs) = mpsc::channel(INPUT_QUEUE);
-        let first = first.map(|payload| Frame::new(Kind::Json, payload));
-        let frames = stream::iter(first).chain(stream::unfold(inputs, async |mut inputs| {
-            inputs.recv().await.map(|item| (encode_input(item), inputs))
-        }));
+        let opening = Opening {
+            first: first.map(|payload| Frame::new(Kind::Json, payload)),
+            inputs: Arc::new(Mutex::new(inputs)),
+            answered: Arc::default(),
+        };
+        let answered = opening.answered.clone();
         let call = Call::post(target)
             .header(header::ACCEPT, STREAM_TYPE)
             .header(header::CONTENT_TYPE, STREAM_TYPE)
-            .body(frame_body(frames.boxed()));
+            .opening(opening);
         let answer = self.send(call).await?;
+        answered.notify_one();
         let audit_id = answer.audit_id();
         Ok(ExecSession {
             audit_id,
             ..ExecSession::new(events(answer), input)
         })
+    }
+}
+
+/// A request that opens a stream. Its input follows when the answer has begun: until then it can be
+/// sent to another daemon.
+#[derive(Clone)]
+pub(super) struct Opening {
+    first: Option<Frame>,
+    inputs: Arc<Mutex<mpsc::Receiver<ExecInput>>>,
+    answered: Arc<Notify>,
+}
+
+impl Opening {
+    /// Whether a daemon takes it in one reading, so that one that had read a part of it only had
+    /// not read the request.
+    pub(super) fn is_small(&self) -> bool {
+        let first = self.first.as_ref();
+        first.is_none_or(|frame| frame.payload.len() <= ONE_READING)
+    }
+
+    pub(super) fn into_body(self) -> Body {
+        let Opening {
+            first,
+            inputs,
+            answered,
+        } = self;
+        let rest = async move {
+            answered.notified().await;
+            inputs.lock_owned().await
+        };
+        let rest = stream::once(rest).flat_map(|inputs| {
+            stream::unfold(inputs, async |mut inputs| {
+                inputs.recv().await.map(|item| (encode_input(item), inputs))
+            })
+        });
+        frame_body(stream::iter(first).chain(rest).boxed())
     }
 }
 
