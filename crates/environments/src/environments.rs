@@ -29,6 +29,7 @@ use crate::{
     process::Cancel,
     progress::{Progress, ProgressEvent},
     reference::{self, Origin},
+    remembered::{Remembered, Stamp},
     store::{NameRecord, Store},
     verify,
 };
@@ -64,6 +65,7 @@ struct Inner {
     store: Arc<Store>,
     catalog: Vec<CatalogEntry>,
     flights: Mutex<HashMap<String, Arc<Flight>>>,
+    remembered: Remembered,
     options: RegistryOptions,
 }
 
@@ -99,6 +101,7 @@ impl Environments {
                 store: Arc::new(Store::open(home, privilege)?),
                 catalog: catalog::embedded(),
                 flights: Mutex::default(),
+                remembered: Remembered::default(),
                 options,
             }),
         })
@@ -199,16 +202,26 @@ impl Environments {
     /// The installed environment of that name.
     pub async fn resolve(&self, name: &str) -> Result<Environment, EnvironmentError> {
         name::validate(name)?;
+        let stored = self.stored_name(name);
+        let file = self.inner.store.name_file(&stored);
+        if let Some(found) = self.inner.remembered.find(&stored, &file) {
+            return Ok(found);
+        }
         let (this, name) = (self.clone(), name.to_owned());
         blocking(move || {
             let store = &this.inner.store;
-            let stored = this.stored_name(&name);
+            let stamp = Stamp::of(&file);
             let Some(record) = store.name(&stored)? else {
                 return Err(this.missing(&name));
             };
             let blob = store.blob_record(&record.digest)?;
             let root = store.root_of(&record.digest);
-            describe::environment(record, &blob, this.entry(&stored), root)
+            let read = describe::environment(record, &blob, this.entry(&stored), root)?;
+            if let Some(stamp) = stamp {
+                let remembered = &this.inner.remembered;
+                remembered.note(stored, stamp, read.clone());
+            }
+            Ok(read)
         })
         .await
     }

@@ -34,6 +34,7 @@ mod privilege;
 mod process;
 mod progress;
 mod reference;
+mod remembered;
 mod store;
 mod tree;
 mod unpack;

@@ -139,7 +139,7 @@ impl Store {
         self.blob(digest).join("root")
     }
 
-    fn name_file(&self, name: &str) -> PathBuf {
+    pub(crate) fn name_file(&self, name: &str) -> PathBuf {
         let file = format!("{}.json", name::encode(name));
         self.root.join("names").join(file)
     }
