@@ -29,7 +29,12 @@ pub fn measure(bench: &mut Bench) -> Outcome {
                 .command(&["exec", &id, "--", "cat", "/workspace/data"]),
         )
     })?;
-    let read = speed(|| quiet(bench.motu.command(&["cp", &inside, &back])))?;
+    let small = format!("dd if=/workspace/data bs=4k count={}", MIB * 256);
+    let small = speed(|| {
+        let words = ["exec", &id, "--", "sh", "-c", &small];
+        quiet(bench.motu.command(&words))
+    })?;
+    let read = speed(|| quiet(bench.motu.command(&["cp", "--force", &inside, &back])))?;
     api.destroy(&id)?;
     for (what, speed) in [
         ("command output", out),
@@ -40,6 +45,9 @@ pub fn measure(bench: &mut Bench) -> Outcome {
             .report
             .at_least(&format!("motu: {what}"), speed, 400.0, "MB/s");
     }
+    bench
+        .report
+        .at_least("motu: command output, 4 KiB a write", small, 300.0, "MB/s");
     let Some(docker) = &bench.docker else {
         return Ok(());
     };

@@ -22,10 +22,20 @@ fn main() {
             workspace.join(source).display()
         );
     }
+    link_at_a_fixed_address();
     let built = build_guest(&workspace);
     let carried = PathBuf::from(variable("OUT_DIR")).join("motu-guest");
     std::fs::copy(&built, &carried)
         .unwrap_or_else(|error| panic!("cannot copy {}: {error}", built.display()));
+}
+
+/// A command lives for milliseconds, and moving a hundred thousand pointers to an address of chance would be a third of
+/// them. Stack, heap and libraries are still where chance puts them. A program with musl has no libraries: it stays
+/// movable.
+fn link_at_a_fixed_address() {
+    if variable("CARGO_CFG_TARGET_ENV") == "gnu" {
+        println!("cargo::rustc-link-arg-bins=-no-pie");
+    }
 }
 
 fn variable(name: &str) -> String {

@@ -6,8 +6,9 @@ use crate::failure::{Reader, exit_code, tell};
 use crate::home::Place;
 use crate::remote;
 use clap::error::{ContextKind, ContextValue, ErrorKind as Usage};
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use motu_core::{Error, ErrorKind, Result};
+use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -34,6 +35,16 @@ use std::process::ExitCode;
 Exit codes of commands are passed on; those of motu itself begin at 100 (docs/exit-codes.md)."
 )]
 pub struct Cli {
+    #[command(flatten)]
+    everywhere: Everywhere,
+
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// What every command takes.
+#[derive(Debug, clap::Args)]
+struct Everywhere {
     /// The state directory [default: /var/lib/motu as root, else ~/.local/state/motu]
     #[arg(
         long,
@@ -53,9 +64,6 @@ pub struct Cli {
         value_name = "URL"
     )]
     url: Option<String>,
-
-    #[command(subcommand)]
-    command: Command,
 }
 
 #[derive(Debug, Subcommand)]
@@ -133,9 +141,48 @@ fn misused(text: &str) -> Error {
     }
 }
 
+/// Commands that are called often, with what builds their grammar. The grammar of all commands takes
+/// longer to build than most of these take to run.
+const OFTEN: [(&str, fn(clap::Command) -> clap::Command); 14] = [
+    ("run", commands::run::Args::augment_args),
+    ("exec", commands::exec::Args::augment_args),
+    ("create", commands::create::Args::augment_args),
+    ("ps", commands::ps::Args::augment_args),
+    ("rm", commands::rm::Args::augment_args),
+    ("cp", commands::cp::Args::augment_args),
+    ("fork", commands::fork::Args::augment_args),
+    ("pause", commands::pause::Args::augment_args),
+    ("resume", commands::pause::ResumeArgs::augment_args),
+    ("logs", commands::process::LogsArgs::augment_args),
+    ("wait", commands::process::WaitArgs::augment_args),
+    ("workspace", commands::workspace::Args::augment_args),
+    ("terminal", commands::terminal::Args::augment_args),
+    ("serve", commands::serve::Args::augment_args),
+];
+
+/// The grammar of one command alone, if it is called often.
+fn alone(word: &OsStr) -> Option<clap::Command> {
+    let (name, of) = OFTEN.into_iter().find(|(name, _)| word == *name)?;
+    let all = Everywhere::augment_args(clap::Command::new("motu"));
+    Some(
+        all.subcommand_required(true)
+            .subcommand(of(clap::Command::new(name))),
+    )
+}
+
+/// What the arguments mean, if they begin with a command that is called often and have no mistake.
+fn quickly(words: &[OsString]) -> Option<Cli> {
+    let matches = alone(words.get(1)?)?.try_get_matches_from(words).ok()?;
+    Cli::from_arg_matches(&matches).ok()
+}
+
 /// Reads the arguments of this process. Help and mistakes are answered here.
 pub fn parse() -> std::result::Result<Cli, ExitCode> {
-    Cli::try_parse().map_err(|mistake| {
+    let words: Vec<OsString> = std::env::args_os().collect();
+    if let Some(cli) = quickly(&words) {
+        return Ok(cli);
+    }
+    Cli::try_parse_from(words).map_err(|mistake| {
         let mistake = with_tip(mistake);
         match mistake.kind() {
             Usage::DisplayHelp | Usage::DisplayVersion => {
@@ -161,8 +208,8 @@ impl Cli {
     /// Runs the command.
     pub fn run(self) -> ExitCode {
         let reader = Reader::of(self.command.json());
-        let outcome = Place::find(self.home.as_deref()).and_then(|place| {
-            let url = self.url.as_deref().filter(|url| !url.is_empty());
+        let outcome = Place::find(self.everywhere.home.as_deref()).and_then(|place| {
+            let url = self.everywhere.url.as_deref().filter(|url| !url.is_empty());
             self.command.run(&Context {
                 place,
                 grammar: Cli::command,
@@ -278,6 +325,48 @@ fn wait(work: impl Future<Output = Result<ExitCode>>) -> Result<ExitCode> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The help of a command and of those below it, and every argument, hidden ones too.
+    fn grammar(command: &clap::Command) -> Vec<String> {
+        let help = command.clone().render_long_help().to_string();
+        let arguments = command.get_arguments().map(ToString::to_string);
+        let below = command.get_subcommands().flat_map(grammar);
+        [help].into_iter().chain(arguments).chain(below).collect()
+    }
+
+    #[test]
+    fn a_command_alone_means_what_it_means_among_all() {
+        let mut all = Cli::command();
+        all.build();
+        for (name, _) in OFTEN {
+            let mut alone = alone(OsStr::new(name)).unwrap();
+            alone.build();
+            let here = alone.find_subcommand(name).unwrap();
+            let there = all.find_subcommand(name).unwrap();
+            assert_eq!(grammar(here), grammar(there));
+        }
+    }
+
+    #[test]
+    fn what_is_called_often_is_read_quickly_and_mistakes_are_left_to_the_whole_grammar() {
+        let read = |line: &str| {
+            let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+            quickly(&words)
+        };
+        let cli = read("motu exec --home /h live --json -- true").unwrap();
+        assert_eq!(cli.everywhere.home, Some(PathBuf::from("/h")));
+        assert!(matches!(&cli.command, Command::Exec(args) if args.json));
+        for line in [
+            "motu",
+            "motu exec",
+            "motu ps --jsn",
+            "motu run --help",
+            "motu nothing",
+            "motu man",
+        ] {
+            assert!(read(line).is_none(), "{line}");
+        }
+    }
 
     #[test]
     fn a_mistake_is_told_whole_to_a_program() {

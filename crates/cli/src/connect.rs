@@ -160,9 +160,8 @@ impl OnDemand {
         let mut daemon = Command::new("/proc/self/exe");
         daemon
             .arg0("motu")
-            .arg("--home")
+            .args(["serve", "--on-demand", "--home"])
             .arg(self.place.path())
-            .args(["serve", "--on-demand"])
             .current_dir("/")
             .env_clear()
             .envs(std::env::vars_os().filter(|(name, _)| {

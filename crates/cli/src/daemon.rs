@@ -1,6 +1,7 @@
 //! The engine and its runtimes, put together for `motu serve`.
 
 use crate::guest::GUEST;
+use bytes::Bytes;
 use motu_container::Container;
 use motu_core::{Error, Result, Runtime};
 use motu_docker::Docker;
@@ -22,7 +23,7 @@ pub async fn open(path: &Path) -> Result<Arc<Engine>> {
     let home = Home::open(path)?;
     let config = home.config()?;
     let container = Container::new(motu_container::Settings {
-        guest: Arc::from(GUEST),
+        guest: Bytes::from_static(GUEST),
         home: home.path().to_path_buf(),
         usual_disk_mib: config.defaults.disk_mib,
     })?;
@@ -32,27 +33,27 @@ pub async fn open(path: &Path) -> Result<Arc<Engine>> {
         async move { container.warm().await }
     });
     let host = Host::new(motu_host::Settings {
-        guest: Arc::from(GUEST),
+        guest: Bytes::from_static(GUEST),
         files,
     })?;
     let proot = Proot::new(motu_proot::Settings {
-        guest: Arc::from(GUEST),
+        guest: Bytes::from_static(GUEST),
         files,
     })?;
     let qemu = Qemu::new(motu_qemu::Settings {
-        guest: Arc::from(GUEST),
+        guest: Bytes::from_static(GUEST),
         home: home.path().to_path_buf(),
         accel: motu_core::Accel::Auto,
         spares: 2,
         config: config.qemu.clone(),
     })?;
     let gvisor = Gvisor::new(motu_gvisor::Settings {
-        guest: Arc::from(GUEST),
+        guest: Bytes::from_static(GUEST),
         home: home.path().to_path_buf(),
         usual_disk_mib: config.defaults.disk_mib,
     });
     let docker = Docker::new(motu_docker::Settings {
-        guest: Arc::from(GUEST),
+        guest: Bytes::from_static(GUEST),
         home: home.path().to_path_buf(),
         socket: config.docker.socket.clone(),
         runtime: config.docker.runtime.clone(),

@@ -1,11 +1,13 @@
 //! SIGTERM ends this program, whatever it is doing.
 //!
 //! Commands that listen for the signal have a way out of their own: a command inside a machine
-//! gets it first, open calls may end. This bounds that way out from a thread that depends on
-//! nothing else, so neither a stuck call nor a full pipe can keep the program.
+//! gets it first, open calls may end. An alarm of the kernel bounds that way out: it depends on
+//! nothing else, so neither a stuck call nor a full pipe can keep the program, and it costs
+//! nothing until the signal comes.
+
+mod sys;
 
 use std::time::Duration;
-use tokio::signal::unix::{SignalKind, signal};
 
 /// The exit code of a program that SIGTERM ended, as a shell gives it.
 pub const TERMINATED: u8 = 143;
@@ -16,22 +18,9 @@ const SLACK: Duration = Duration::from_secs(3);
 
 /// From now on this program is gone soon after `way_out` is over, once it gets a SIGTERM.
 pub fn bound(way_out: Duration) {
-    let waiting = move || {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build();
-        let Ok(runtime) = runtime else { return };
-        runtime.block_on(async {
-            let Ok(mut terminate) = signal(SignalKind::terminate()) else {
-                return;
-            };
-            terminate.recv().await;
-            tokio::time::sleep(way_out + SLACK).await;
-            std::process::exit(TERMINATED.into());
-        });
-    };
-    // If the thread cannot be started, the program still ends in the normal way.
-    let _ = std::thread::Builder::new()
-        .name("ending".to_string())
-        .spawn(waiting);
+    let seconds = (way_out + SLACK).as_secs() as u32;
+    // Without the alarm, the program still ends in the normal way.
+    if let Err(error) = sys::alarm_on_sigterm(seconds, TERMINATED) {
+        tracing::warn!(%error, "no bound for the way out");
+    }
 }

@@ -1,6 +1,7 @@
 //! The runtimes under test.
 
 use crate::subject::{Skip, Subject};
+use bytes::Bytes;
 use motu_container::Container;
 use motu_core::config::QemuConfig;
 use motu_core::{Runtime, limits};
@@ -197,14 +198,14 @@ pub fn qemu() -> Result<Subject, Skip> {
 }
 
 /// The guest program, built before the suite.
-fn guest() -> Result<Arc<[u8]>, Skip> {
-    static GUEST_BYTES: OnceLock<Result<Arc<[u8]>, String>> = OnceLock::new();
+fn guest() -> Result<Bytes, Skip> {
+    static GUEST_BYTES: OnceLock<Result<Bytes, String>> = OnceLock::new();
     let read = || {
         let path = match std::env::var_os("MOTU_GUEST_BIN") {
             Some(path) => PathBuf::from(path),
             None => workspace().join(GUEST),
         };
-        std::fs::read(&path).map(Arc::from).map_err(|error| {
+        std::fs::read(&path).map(Bytes::from).map_err(|error| {
             let place = path.display();
             format!("no guest at {place} ({error}); `cargo build -p motu` makes it")
         })

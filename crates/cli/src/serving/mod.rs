@@ -220,9 +220,17 @@ async fn stay_lean(activity: Activity) {
     let mut seen = 0;
     loop {
         activity.more_than(seen).await;
-        for calm in CALM {
+        for (number, calm) in CALM.into_iter().enumerate() {
             activity.idle_for(calm).await;
-            let _ = tokio::task::spawn_blocking(sys::trim_memory).await;
+            let first = seen == 0 && number == 0;
+            let trim = move || {
+                sys::trim_memory();
+                // Later the pages in use are those of daily work.
+                if first {
+                    sys::release_code();
+                }
+            };
+            let _ = tokio::task::spawn_blocking(trim).await;
         }
         seen = activity.ever();
     }

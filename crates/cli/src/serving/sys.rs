@@ -1,4 +1,4 @@
-//! The C allocator of the daemon, kept small.
+//! The memory of the daemon, kept small.
 
 /// Few arenas, and big buffers go straight back to the kernel. Call it before there are threads.
 pub fn limit_allocator() {
@@ -17,5 +17,31 @@ pub fn trim_memory() {
     // SAFETY: malloc_trim may be called at any time from any thread.
     unsafe {
         libc::malloc_trim(0);
+    }
+}
+
+/// Lets go of the program's code and constants: most of it was needed to start only. What is used
+/// again comes from the page cache.
+pub fn release_code() {
+    // Defined by every linker of Linux: where the program begins, and where its code ends.
+    unsafe extern "C" {
+        static __executable_start: u8;
+        static etext: u8;
+    }
+    let page = rustix::param::page_size();
+    // SAFETY: only the addresses are taken; nothing is read.
+    let (start, end) = unsafe { (&raw const __executable_start, &raw const etext) };
+    let bytes = (end as usize & !(page - 1)).saturating_sub(start as usize);
+    // SAFETY: the range is mapped from the program's file, read-only, and nobody wrote to it: its
+    // pages come back unchanged.
+    let done = unsafe {
+        rustix::mm::madvise(
+            start.cast_mut().cast(),
+            bytes,
+            rustix::mm::Advice::LinuxDontNeed,
+        )
+    };
+    if let Err(error) = done {
+        tracing::debug!(%error, "the program's pages stay");
     }
 }

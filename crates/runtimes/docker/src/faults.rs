@@ -10,7 +10,6 @@ use motu_core::report::Health;
 use motu_core::runtime::{Ask, MachineLimits, MachineSpec};
 use motu_core::{Accel, Error, ErrorKind, Runtime, SandboxId};
 use std::path::Path;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -140,7 +139,7 @@ impl Engine {
 
 fn maker(home: &Path, socket: &Path) -> Maker {
     let mut maker = Maker::new(Settings {
-        guest: Arc::from(b"guest".as_slice()),
+        guest: bytes::Bytes::from_static(b"guest"),
         home: home.to_path_buf(),
         socket: Some(socket.to_path_buf()),
         runtime: None,
@@ -256,7 +255,7 @@ async fn the_doctor_says_what_is_wrong_and_how_to_set_it_right() {
     }
     let home = tempfile::tempdir().unwrap();
     let docker = Docker::new(Settings {
-        guest: Arc::from(b"guest".as_slice()),
+        guest: bytes::Bytes::from_static(b"guest"),
         home: home.path().to_path_buf(),
         socket: Some(home.path().join("nobody.sock")),
         runtime: None,

@@ -48,7 +48,7 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The static guest program.
-    pub guest: Arc<[u8]>,
+    pub guest: bytes::Bytes,
     /// The state directory.
     pub home: PathBuf,
     /// The engine's socket, if the operator names it.

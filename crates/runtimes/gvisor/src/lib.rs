@@ -44,7 +44,7 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The static guest program.
-    pub guest: Arc<[u8]>,
+    pub guest: bytes::Bytes,
     /// The state directory.
     pub home: PathBuf,
     /// The usual disk size; a few disks of it are prepared ahead.

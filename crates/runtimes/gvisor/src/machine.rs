@@ -63,7 +63,7 @@ pub(crate) struct Maker {
     pub(crate) usual_disk_mib: u64,
     /// Serializes probes.
     pub(crate) probing: tokio::sync::Mutex<()>,
-    guest: Arc<[u8]>,
+    guest: bytes::Bytes,
     guest_file: OnceLock<PathBuf>,
     program: OnceLock<Program>,
     allows_suid: OnceLock<bool>,

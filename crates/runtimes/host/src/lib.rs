@@ -42,7 +42,6 @@ use record::Record;
 use spawn::Program;
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
 
 /// The name of a machine's process, for messages.
 const GUEST: &str = "the guest";
@@ -51,7 +50,7 @@ const GUEST: &str = "the guest";
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The static guest program.
-    pub guest: Arc<[u8]>,
+    pub guest: bytes::Bytes,
     /// The soft limit of open files in machines; this process's own when missing.
     pub files: Option<u64>,
 }

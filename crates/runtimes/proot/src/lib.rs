@@ -52,7 +52,7 @@ const GUEST: &str = "the guest";
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The static guest program.
-    pub guest: Arc<[u8]>,
+    pub guest: bytes::Bytes,
     /// The soft limit of open files in machines; this process's own when missing.
     pub files: Option<u64>,
 }

@@ -28,7 +28,7 @@ const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 /// The settings of all machines.
 #[derive(Debug)]
 pub struct Starter {
-    pub guest: Arc<[u8]>,
+    pub guest: bytes::Bytes,
     pub files: Option<u64>,
     pub filters: Arc<[BpfProgram; 2]>,
 }

@@ -85,7 +85,7 @@ use std::time::Duration;
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The static guest program.
-    pub guest: Arc<[u8]>,
+    pub guest: bytes::Bytes,
     /// The state directory.
     pub home: PathBuf,
     /// For calls that leave the choice open.

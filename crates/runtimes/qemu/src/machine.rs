@@ -39,7 +39,7 @@ pub(crate) const MIN_MEM_MIB: u64 = 128;
 /// What makes machines.
 #[derive(Debug)]
 pub(crate) struct Maker {
-    guest: Arc<[u8]>,
+    guest: bytes::Bytes,
     pub(crate) accel: Accel,
     pub(crate) probe: Probe,
     pub(crate) programs: Arc<Programs>,

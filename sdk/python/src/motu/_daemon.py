@@ -123,7 +123,7 @@ class Daemon:
         log = os.open(self.home / "daemon.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
             process = subprocess.Popen(
-                [binary, "--home", os.fspath(self.home), "serve", "--on-demand"],
+                [binary, "serve", "--on-demand", "--home", os.fspath(self.home)],
                 stdin=ready,
                 stdout=log,
                 stderr=log,

@@ -120,7 +120,10 @@ async fn a_template_of_another_version_goes() {
     };
     let gone = tokio::time::timeout(std::time::Duration::from_secs(10), gone).await;
     gone.expect("what is stale is removed");
-    assert!(own.join("manifest.json").exists(), "what is not stale stays");
+    assert!(
+        own.join("manifest.json").exists(),
+        "what is not stale stays"
+    );
     next.runtime.destroy(&machine).await.unwrap();
 }
 
