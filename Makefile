@@ -6,7 +6,7 @@ help:
 	@echo "make demo    install what the machine lacks, build, and show motu at work"
 	@echo "make test    the same, then every check and every test"
 	@echo "make quick   build and unit tests only (daily work)"
-	@echo "make dist    an archive and a Debian package of the built program, in target/dist"
+	@echo "make dist    a static program, and an archive and a Debian package of it, in target/dist"
 	@echo "make bench   the figures of SPECIFICATION.md, beside their rivals"
 	@echo "make check   format, lints, licences"
 	@echo "make fuzz    a longer run of every fuzz target (SECONDS=60 each)"
@@ -23,8 +23,10 @@ setup:
 build: setup
 	cargo build --release -p motu
 
-dist: build
-	tools/dist
+dist:
+	@tools/room 8
+	@tools/setup dist
+	tools/dist "$$(tools/static)"
 
 demo: build
 	target/release/motu demo

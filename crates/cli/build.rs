@@ -30,8 +30,8 @@ fn main() {
 }
 
 /// A command lives for milliseconds, and moving a hundred thousand pointers to an address of chance would be a third of
-/// them. Stack, heap and libraries are still where chance puts them. A program with musl has no libraries: it stays
-/// movable.
+/// them. Stack, heap and libraries are still where chance puts them. With musl it takes a flag of the compiler
+/// (`tools/static`), because a program that cannot be moved begins with other objects.
 fn link_at_a_fixed_address() {
     if variable("CARGO_CFG_TARGET_ENV") == "gnu" {
         println!("cargo::rustc-link-arg-bins=-no-pie");

@@ -29,8 +29,7 @@ pub fn release_code() {
         static etext: u8;
     }
     let page = rustix::param::page_size();
-    // SAFETY: only the addresses are taken; nothing is read.
-    let (start, end) = unsafe { (&raw const __executable_start, &raw const etext) };
+    let (start, end) = (&raw const __executable_start, &raw const etext);
     let bytes = (end as usize & !(page - 1)).saturating_sub(start as usize);
     // SAFETY: the range is mapped from the program's file, read-only, and nobody wrote to it: its
     // pages come back unchanged.
