@@ -141,9 +141,12 @@ fn misused(text: &str) -> Error {
     }
 }
 
+/// Gives a command its arguments.
+type Grammar = fn(clap::Command) -> clap::Command;
+
 /// Commands that are called often, with what builds their grammar. The grammar of all commands takes
 /// longer to build than most of these take to run.
-const OFTEN: [(&str, fn(clap::Command) -> clap::Command); 14] = [
+const OFTEN: [(&str, Grammar); 14] = [
     ("run", commands::run::Args::augment_args),
     ("exec", commands::exec::Args::augment_args),
     ("create", commands::create::Args::augment_args),
