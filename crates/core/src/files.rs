@@ -15,6 +15,7 @@ use bytes::Bytes;
 use futures_util::stream::BoxStream;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
 /// A stream of file contents or of an archive.
 pub type ByteStream = BoxStream<'static, Result<Bytes, Error>>;
@@ -83,6 +84,36 @@ pub struct FileEntry {
     pub modified_at: Timestamp,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub link_target: Option<String>,
+    /// Which of its states this is, as the guest tells them apart; 0 where it cannot.
+    #[serde(skip)]
+    #[schema(ignore)]
+    pub revision: u64,
+}
+
+impl FileEntry {
+    /// The state of a file.
+    pub fn version(&self) -> FileVersion {
+        FileVersion {
+            modified_at: self.modified_at,
+            size_bytes: self.size_bytes,
+            revision: self.revision,
+        }
+    }
+}
+
+/// One state of a file: when it was written, how long it is, and which file it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileVersion {
+    pub modified_at: Timestamp,
+    pub size_bytes: u64,
+    pub revision: u64,
+}
+
+impl fmt::Display for FileVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let written = self.modified_at.as_nanosecond();
+        write!(f, "{written:x}-{:x}-{:x}", self.size_bytes, self.revision)
+    }
 }
 
 /// One page of entries.
@@ -111,6 +142,8 @@ pub struct WriteOptions {
     pub create_new: bool,
     /// Fail instead of creating missing parent directories.
     pub no_parents: bool,
+    /// Fail if the file is in another state when it is replaced, or gone.
+    pub expected: Option<FileVersion>,
 }
 
 /// What part of a file is read.

@@ -58,6 +58,11 @@ impl Failed {
     pub fn exists(path: &str) -> Failed {
         Failed::new(Failure::Exists, format!("{path:?} exists already"))
     }
+
+    /// A file that is not in the state that its writer expects.
+    pub fn replaced(path: &str) -> Failed {
+        Failed::new(Failure::Exists, format!("{path:?} is not the file it was"))
+    }
 }
 
 impl std::fmt::Display for Failed {

@@ -1,7 +1,7 @@
 //! What can be asked of the files of a sandbox.
 
 use super::text::{base64_option, octal, octal_option};
-use super::{GuestPath, ListOptions, ReadRange, WriteOptions};
+use super::{FileVersion, GuestPath, ListOptions, ReadRange, WriteOptions};
 use crate::ask::Ask;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -136,6 +136,10 @@ pub struct WriteFile {
     /// Fail instead of creating missing parent directories.
     #[serde(default)]
     pub no_parents: bool,
+    /// Fail if the file is in another state when it is replaced; what `If-Match` becomes.
+    #[serde(skip)]
+    #[schema(ignore)]
+    pub expected: Option<FileVersion>,
 }
 
 impl WriteFile {
@@ -147,6 +151,7 @@ impl WriteFile {
             append: options.append,
             create_new: options.create_new,
             no_parents: options.no_parents,
+            expected: options.expected,
         }
     }
 
@@ -157,6 +162,7 @@ impl WriteFile {
             append: self.append,
             create_new: self.create_new,
             no_parents: self.no_parents,
+            expected: self.expected,
         };
         (self.path, options)
     }

@@ -125,6 +125,11 @@ impl Guest {
                 append: options.append,
                 create_new: options.create_new,
                 sync: false,
+                expected: options.expected.map(|expected| link::Version {
+                    modified_unix_ms: expected.modified_at.as_millisecond(),
+                    size: expected.size_bytes,
+                    revision: expected.revision,
+                }),
             }))
             .await?;
         // An error in the caller's stream drops ours, and the guest then deletes its staged file.
@@ -363,6 +368,7 @@ fn entry(found: link::Entry) -> FileEntry {
         gid: found.gid,
         modified_at: Timestamp::from_millisecond(found.modified_unix_ms).unwrap_or_default(),
         link_target: (kind == FileType::Symlink).then(|| lossy(&found.symlink_target)),
+        revision: found.revision,
     }
 }
 

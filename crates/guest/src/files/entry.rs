@@ -5,9 +5,10 @@ use crate::place::{Place, Root};
 use crate::state::Guest;
 use crate::users::Names;
 use bytes::Bytes;
-use motu_link::message::{Entries, Entry, FileType as Kind};
+use motu_link::message::{Entries, Entry, FileType as Kind, Version};
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Stat, Uid};
 use rustix::io::Errno;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::os::fd::{AsFd, OwnedFd};
 
 /// Describes what a stat result says.
@@ -18,20 +19,38 @@ pub fn describe(names: &Names, place: &Place, stat: &Stat, target: Bytes) -> Ent
         FileType::Symlink => Kind::Symlink,
         _ => Kind::Other,
     };
+    let Version {
+        modified_unix_ms,
+        size,
+        revision,
+    } = version(stat);
     Entry {
         path: place.to_bytes(),
         kind: kind as i32,
-        size: u64::try_from(stat.st_size).unwrap_or(0),
+        size,
         mode: stat.st_mode & 0o7777,
         uid: stat.st_uid,
         gid: stat.st_gid,
         owner: names.user(stat.st_uid),
         group: names.group(stat.st_gid),
+        modified_unix_ms,
+        symlink_target: target,
+        revision,
+    }
+}
+
+/// Tells one state of a file from the next. A file that replaces another has an inode of its own,
+/// since both are there for a moment; times alone are as coarse as the kernel's clock.
+pub fn version(stat: &Stat) -> Version {
+    let mut hasher = DefaultHasher::new();
+    (stat.st_ino, stat.st_mtime_nsec).hash(&mut hasher);
+    Version {
         modified_unix_ms: stat
             .st_mtime
             .saturating_mul(1000)
             .saturating_add(stat.st_mtime_nsec as i64 / 1_000_000),
-        symlink_target: target,
+        size: u64::try_from(stat.st_size).unwrap_or(0),
+        revision: hasher.finish().max(1),
     }
 }
 

@@ -6,19 +6,24 @@ use super::mkdir::make_parents;
 use crate::answer::{Failed, Quoted, note};
 use crate::blocking;
 use crate::flush::Flush;
+use crate::lock::locked;
 use crate::place::{Place, Root, fresh_name};
 use crate::state::Guest;
 use bytes::Bytes;
 use motu_link::Event;
-use motu_link::message::{Entry, Said, Write};
+use motu_link::message::{Entry, Failure, Said, Version, Write};
 use motu_link::mux::{Receiver, Sender};
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 /// Permission bits of a new file when the host does not say.
 const DEFAULT_MODE: u32 = 0o644;
+
+/// Held while a file is compared with what its writer expects, and replaced: of two writers who
+/// expect the same, one is too late.
+static REPLACING: Mutex<()> = Mutex::new(());
 
 pub async fn write(
     guest: &Arc<Guest>,
@@ -59,6 +64,7 @@ struct Sink {
     /// `None` when appending.
     temporary: Option<Temporary>,
     create_new: bool,
+    expected: Option<Version>,
 }
 
 impl Sink {
@@ -80,6 +86,9 @@ impl Sink {
         };
         if request.append {
             let (directory, fd) = open_for_append(root, &place, &request, mode, owner)?;
+            // What is added is there at once: it is compared here or never.
+            let stat = rustix::fs::fstat(&fd).map_err(failed)?;
+            check(&place, request.expected, Some(&stat))?;
             return Ok(Sink {
                 place,
                 fd,
@@ -87,6 +96,7 @@ impl Sink {
                 directory,
                 temporary: None,
                 create_new: false,
+                expected: None,
             });
         }
         let (directory, target) = root.final_entry(&place)?;
@@ -101,6 +111,8 @@ impl Sink {
             Err(Errno::NOENT) => None,
             Err(errno) => return Err(failed(errno)),
         };
+        // Who is late is told before the contents are sent, too.
+        check(&place, request.expected, existing.as_ref())?;
         // A replaced file keeps its owner and bits: only its contents change.
         let (owner, mode) = match existing {
             Some(stat) => (
@@ -124,6 +136,7 @@ impl Sink {
             directory,
             temporary: Some(temporary),
             create_new: request.create_new,
+            expected: request.expected,
         })
     }
 
@@ -143,12 +156,27 @@ impl Sink {
         let failed = |errno| self.place.failed(errno);
         self.flush.file(&self.fd).map_err(failed)?;
         if let Some(temporary) = self.temporary.take() {
+            let _replacing = locked(&REPLACING);
+            if self.expected.is_some() {
+                let found = temporary.replaces().map_err(failed)?;
+                check(&self.place, self.expected, found.as_ref())?;
+            }
             temporary.commit(self.create_new).map_err(failed)?;
         }
         let named = self.flush.directory(&self.directory);
         named.and_then(|()| self.flush.prove()).map_err(failed)?;
         entry::describe_fd(&guest.users.names(), &self.fd, &self.place)
     }
+}
+
+/// Refuses a write whose file is not in the state that its writer expects.
+fn check(place: &Place, expected: Option<Version>, found: Option<&Stat>) -> Result<(), Failed> {
+    let found = found.map(entry::version);
+    if expected.is_none() || expected == found {
+        return Ok(());
+    }
+    let message = format!("{} is not the file it was", Quoted(place.as_bytes()));
+    Err(Failed::new(Failure::Exists, message))
 }
 
 fn not_regular(place: &Place) -> Failed {
@@ -219,6 +247,15 @@ impl Temporary {
             committed: false,
         };
         Ok((temporary, fd))
+    }
+
+    /// What is under the name that it is to have.
+    fn replaces(&self) -> Result<Option<Stat>, Errno> {
+        match rustix::fs::statat(&self.directory, &self.target[..], AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => Ok(Some(stat)),
+            Err(Errno::NOENT) => Ok(None),
+            Err(errno) => Err(errno),
+        }
     }
 
     pub fn commit(mut self, create_new: bool) -> Result<(), Errno> {

@@ -35,6 +35,30 @@ pub struct Entry {
     pub modified_unix_ms: i64,
     #[prost(bytes = "bytes", tag = "10")]
     pub symlink_target: Bytes,
+    /// Differs when the file was replaced, also within the same millisecond; 0: not known.
+    #[prost(uint64, tag = "11")]
+    pub revision: u64,
+}
+
+impl Entry {
+    pub fn version(&self) -> Version {
+        Version {
+            modified_unix_ms: self.modified_unix_ms,
+            size: self.size,
+            revision: self.revision,
+        }
+    }
+}
+
+/// One state of a file.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub struct Version {
+    #[prost(int64, tag = "1")]
+    pub modified_unix_ms: i64,
+    #[prost(uint64, tag = "2")]
+    pub size: u64,
+    #[prost(uint64, tag = "3")]
+    pub revision: u64,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -109,6 +133,9 @@ pub struct Write {
     /// Flush to disk before answering.
     #[prost(bool, tag = "7")]
     pub sync: bool,
+    /// Fail with `Exists` if the file is in another state when it is replaced, or gone.
+    #[prost(message, optional, tag = "8")]
+    pub expected: Option<Version>,
 }
 
 #[derive(Clone, PartialEq, Message)]

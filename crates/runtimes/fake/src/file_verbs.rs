@@ -97,6 +97,7 @@ async fn receive(machine: &Machine, write: Write, stream: &mut Stream) -> Result
         parents: write.parents,
         append: write.append,
         create_new: write.create_new,
+        expected: write.expected,
     };
     machine.tree().put(&write.path, content, how)
 }

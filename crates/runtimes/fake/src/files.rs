@@ -6,7 +6,7 @@
 use crate::answer::Failed;
 use crate::pattern;
 use bytes::Bytes;
-use motu_link::message::{Entries, Entry, Failure, FileType};
+use motu_link::message::{Entries, Entry, Failure, FileType, Version};
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -28,6 +28,7 @@ pub struct Put {
     pub parents: bool,
     pub append: bool,
     pub create_new: bool,
+    pub expected: Option<Version>,
 }
 
 #[derive(Debug)]
@@ -67,6 +68,13 @@ impl Tree {
     pub fn put(&mut self, path: &[u8], content: Bytes, how: Put) -> Result<Entry, Failed> {
         let path = normal(path);
         self.make_parent(&path, how.parents)?;
+        let found = self
+            .nodes
+            .get(&path)
+            .map(|node| entry(&path, node).version());
+        if how.expected.is_some() && how.expected != found {
+            return Err(exists(&path));
+        }
         let mut node = match self.nodes.get(&path) {
             Some(_) if how.create_new => return Err(exists(&path)),
             Some(node) => node.clone(),
@@ -279,6 +287,7 @@ fn entry(path: &[u8], node: &Node) -> Entry {
         group: "root".to_string(),
         modified_unix_ms: node.modified_unix_ms,
         symlink_target: Bytes::new(),
+        revision: 0,
     }
 }
 

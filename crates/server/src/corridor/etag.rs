@@ -9,19 +9,19 @@ use crate::fault::Fault;
 use axum::extract::RawPathParams;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
-use motu_core::files::{FileEntry, GuestPath, StatFile};
+use motu_core::files::{FileEntry, StatFile, WriteFile};
+use motu_core::hint::{Hint, verb};
 use motu_core::verb::Stat;
-use motu_core::{Error, ErrorKind, Result, hint, hint::verb};
+use motu_core::{Error, ErrorKind, Result, hint};
 use motu_gate::Caller;
 use sha2::{Digest, Sha256};
 
 /// The longest answer that is given a version: a longer one costs more to look at than to send.
 const LONGEST: usize = 256 * 1024;
 
-/// The version of a file: when it was written, and how long it is.
+/// The version of a file.
 pub fn of_file(entry: &FileEntry) -> Result<HeaderValue> {
-    let written = entry.modified_at.as_nanosecond();
-    value(format!("\"{written:x}-{:x}\"", entry.size_bytes))
+    value(format!("\"{}\"", entry.version()))
 }
 
 /// The version of an answer, by what it says.
@@ -76,25 +76,31 @@ pub fn json(headers: &HeaderMap, answer: &impl serde::Serialize) -> Answer<Respo
     })
 }
 
-/// Refuses a write whose file is not the one that the client has seen. The file is looked at before
-/// the write begins.
-pub async fn check_write(
+/// Whether a write has a condition.
+pub fn is_conditional(headers: &HeaderMap) -> bool {
+    headers.contains_key(header::IF_MATCH) || headers.contains_key(header::IF_NONE_MATCH)
+}
+
+/// Makes the condition of a write part of it: which state the file must be in when it is replaced,
+/// or that there must be none. A file that does not fit already is refused at once.
+pub async fn condition(
     (app, caller): (&App, &Caller),
     parts: &RawPathParams,
-    path: &GuestPath,
+    ask: &mut WriteFile,
     headers: &HeaderMap,
 ) -> Answer<()> {
-    let (same, none) = (header::IF_MATCH, header::IF_NONE_MATCH);
-    if !headers.contains_key(&same) && !headers.contains_key(&none) {
+    if !is_conditional(headers) {
         return Ok(());
     }
-    let path = path.clone();
+    let (same, none) = (header::IF_MATCH, header::IF_NONE_MATCH);
+    let path = ask.path.clone();
     let stat: Stat = with_ask(parts, StatFile { path, follow: true })?;
-    let found = match app.gate.call(&caller.again(), stat, ()).await {
-        Ok(entry) => Some(of_file(&entry)?),
+    let entry = match app.gate.call(&caller.again(), stat, ()).await {
+        Ok(entry) => Some(entry),
         Err(error) if error.kind == ErrorKind::NotFound => None,
         Err(error) => return Err(error.into()),
     };
+    let found = entry.as_ref().map(of_file).transpose()?;
     let differs = match &found {
         Some(version) => {
             headers.contains_key(&same) && !names(headers, same, version)
@@ -103,15 +109,27 @@ pub async fn check_write(
         None => headers.contains_key(&same),
     };
     if !differs {
+        ask.expected = entry.map(|entry| entry.version());
+        ask.create_new |= found.is_none();
         return Ok(());
     }
     let found = found.as_ref().and_then(|version| version.to_str().ok());
     let error = Error::conflict("the file is not the one that the condition names")
-        .hint(hint![
-            "read it again with ",
-            verb("read_file"),
-            " and decide anew"
-        ])
+        .hint(again())
         .details(serde_json::json!({"etag": found}));
     Err(Fault::with_status(error, StatusCode::PRECONDITION_FAILED))
+}
+
+fn again() -> Hint {
+    hint!["read it again with ", verb("read_file"), " and decide anew"]
+}
+
+/// How a write with a condition failed: that another one was faster is a condition that is not met.
+pub fn late(error: Error) -> Fault {
+    match error.kind {
+        ErrorKind::Conflict => {
+            Fault::with_status(error.hint(again()), StatusCode::PRECONDITION_FAILED)
+        }
+        _ => error.into(),
+    }
 }

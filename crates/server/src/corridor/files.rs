@@ -65,13 +65,17 @@ pub async fn upload<V: Verb<Extra = ByteStream, Answer: Value>>(
     parts: RawPathParams,
     request: Request,
 ) -> Answer<Response> {
-    let call: V = from_address(&parts, request.uri().query())?;
-    if let Some(write) = (&call as &dyn Any).downcast_ref::<Write>() {
+    let mut call: V = from_address(&parts, request.uri().query())?;
+    let mut fault: fn(Error) -> Fault = Fault::from;
+    if let Some(write) = (&mut call as &mut dyn Any).downcast_mut::<Write>()
+        && etag::is_conditional(request.headers())
+    {
         let who = (&app, &caller);
-        etag::check_write(who, &parts, &write.ask.path, request.headers()).await?;
+        etag::condition(who, &parts, &mut write.ask, request.headers()).await?;
+        fault = etag::late;
     }
     let content = arriving(request.into_body());
-    let answer = app.gate.call(&caller, call, content).await?;
+    let answer = app.gate.call(&caller, call, content).await.map_err(fault)?;
     let mut response = reply::<V>(&answer)?;
     if let Some(entry) = (&answer as &dyn Any).downcast_ref::<FileEntry>() {
         response

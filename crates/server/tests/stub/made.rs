@@ -68,6 +68,7 @@ pub fn entry(path: &GuestPath, size: u64) -> FileEntry {
         gid: 0,
         modified_at: Timestamp::UNIX_EPOCH,
         link_target: None,
+        revision: 0,
     }
 }
 

@@ -79,6 +79,13 @@ impl Guest {
         if new.is_none_or(|new| new.mode() != mode) {
             self.set_mode(staged, mode).await?;
         }
+        // The agent knows no conditions: the file is looked at right before it is replaced.
+        if write.expected.is_some() {
+            let found = self.entry(place, true).await.map(|found| found.version());
+            if found.ok() != write.expected {
+                return Err(Failed::replaced(place));
+            }
+        }
         match write.create_new {
             // Unlike a rename, a hard link never replaces an existing file.
             true => self.command(("ln", &["--", staged, place])).await,

@@ -192,6 +192,13 @@ impl Guest {
             create_new: write.create_new,
             no_parents: !write.parents,
         };
+        // The protocol has no conditions: the file is looked at right before it is replaced.
+        if write.expected.is_some() {
+            let found = self.entry(&path, true).await.map(|found| found.version());
+            if found.ok() != write.expected {
+                return Err(Failed::replaced(&path));
+            }
+        }
         let written = self.peer.write(&asked).await;
         self.told(&path, written).await?;
         self.entry(&path, true).await

@@ -61,6 +61,7 @@ impl FileInfo {
             group: self.group.clone(),
             modified_unix_ms: time.map_or(0, |time| time.as_millisecond()),
             symlink_target: Bytes::copy_from_slice(self.link_target.as_bytes()),
+            revision: 0,
         }
     }
 }
