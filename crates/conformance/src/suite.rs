@@ -26,6 +26,7 @@ macro_rules! every_check {
             a_plan_makes_nothing,
             a_one_shot_leaves_nothing,
             metrics_are_measured,
+            ports_are_seen_or_refused,
             what_was_used_is_remembered,
             the_time_to_live_ends_a_sandbox,
             keepalive_postpones_the_end,

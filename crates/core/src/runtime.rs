@@ -77,6 +77,8 @@ pub struct Lacks {
     pub trees: bool,
     /// Measurements.
     pub metrics: bool,
+    /// What listens inside: ports and sockets.
+    pub ports: bool,
 }
 
 impl Lacks {
@@ -91,6 +93,7 @@ impl Lacks {
             (self.write_options, "write_options"),
             (self.trees, "trees"),
             (self.metrics, "metrics"),
+            (self.ports, "ports"),
         ]
         .iter()
         .filter(|(lacks, _)| *lacks)

@@ -222,6 +222,27 @@ pub async fn metrics_are_measured(life: Life) {
     assert!(metrics.memory_total_bytes > 0, "{metrics:?}");
 }
 
+/// A runtime that reaches nothing that listens inside says so to whoever looks and whoever dials.
+pub async fn ports_are_seen_or_refused(life: Life) {
+    let sandbox = life.create().await;
+    let id = &sandbox.sandbox_id;
+    let seen = life.engine.list_ports(id).await;
+    if !life.lacks().await.ports {
+        assert_eq!(seen.expect("a list").sandbox_id, *id);
+        return;
+    }
+    refused(ErrorKind::Unsupported, seen);
+    let error = refused(ErrorKind::Unsupported, life.engine.dial(id, &8000).await);
+    assert!(error.message.contains("ports"), "{error}");
+    let path = motu_core::files::AtPath {
+        path: path(&sandbox, "socket"),
+    };
+    refused(
+        ErrorKind::Unsupported,
+        life.engine.dial_unix(id, path).await,
+    );
+}
+
 pub async fn the_time_to_live_ends_a_sandbox(life: Life) {
     let request = CreateSandbox {
         ttl_seconds: Some(1),

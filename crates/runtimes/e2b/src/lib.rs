@@ -93,6 +93,7 @@ impl Runtime for E2b {
     fn lacks(&self) -> Lacks {
         Lacks {
             trees: true,
+            ports: true,
             ..Lacks::default()
         }
     }

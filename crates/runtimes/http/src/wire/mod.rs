@@ -56,6 +56,7 @@ impl Offer {
             write_options: !self.has("write_options"),
             trees: true,
             metrics: !self.has("stats"),
+            ports: true,
         }
     }
 }
