@@ -161,10 +161,48 @@ fn every_face_gives_the_same_object() {
     let second = &snapshots["snapshots"][1];
     assert_eq!(second["entry_count"], 2, "{second}");
     assert_eq!(second["workspace_id"], id.as_str());
+    pages(&mut faces, &id);
     running(&mut faces, &id);
     at_rest(&mut faces, &id);
     machines(&mut faces);
     refusals(&mut faces);
+}
+
+/// The first page of a list, and the next one: the same on every face.
+fn pages(faces: &mut Faces, id: &str) {
+    let snapshots = format!("/workspaces/{id}/snapshots");
+    let list = ["workspace", "snapshot", "list", id];
+    let first = faces.same(Asked {
+        cli: &[&list[..], &["--limit", "1"]].concat(),
+        rest: &format!("{snapshots}?limit=1"),
+        tool: "snapshot_list",
+        arguments: json!({"workspace_id": id, "limit": 1}),
+        besides: &[],
+    });
+    assert_eq!(first["snapshots"][0]["kind"], "baseline", "{first}");
+    let cursor = first["next_cursor"].as_str().unwrap();
+    let next = faces.same(Asked {
+        cli: &[&list[..], &["--cursor", cursor]].concat(),
+        rest: &format!("{snapshots}?cursor={cursor}"),
+        tool: "snapshot_list",
+        arguments: json!({"workspace_id": id, "cursor": cursor}),
+        besides: &[],
+    });
+    assert_eq!(next["snapshots"][0]["snapshot_name"], "one", "{next}");
+    assert_eq!((&next["count"], next.get("next_cursor")), (&json!(1), None));
+    for (cli, rest, tool) in [
+        (&["workspace", "list"][..], "/workspaces", "workspace_list"),
+        (&["env", "list"], "/environments", "vm_list_environments"),
+    ] {
+        let page = faces.same(Asked {
+            cli: &[cli, &["--limit", "1"]].concat(),
+            rest: &format!("{rest}?limit=1"),
+            tool,
+            arguments: json!({"limit": 1}),
+            besides: &[],
+        });
+        assert_eq!(page["count"], 1, "{page}");
+    }
 }
 
 /// A workspace, alone and in a list, its files and its history.

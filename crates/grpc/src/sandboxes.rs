@@ -143,10 +143,21 @@ impl Agent {
         })
     }
 
-    pub async fn list(self, _: ListSandboxesRequest) -> Result<ListSandboxesResponse> {
-        let all = self.list_sandboxes(ListSandboxes::default()).await?;
+    pub async fn list(self, message: ListSandboxesRequest) -> Result<ListSandboxesResponse> {
+        let ask = ListSandboxes {
+            limit: ask::number("limit", message.limit)?,
+            cursor: ask::word(message.cursor),
+            ..ListSandboxes::default()
+        };
+        let whole = ask == ListSandboxes::default();
+        let all = self.list_sandboxes(ask).await?;
         Ok(ListSandboxesResponse {
-            auto_paused_sandbox_ids: self.naps.news(&self.owner(), &all),
+            // A pause is news once, for whoever looks at all of them.
+            auto_paused_sandbox_ids: match whole {
+                true => self.naps.news(&self.owner(), &all),
+                false => Vec::new(),
+            },
+            next_cursor: all.next_cursor.clone().unwrap_or_default(),
             sandboxes: all.sandboxes.into_iter().map(info).collect(),
         })
     }

@@ -40,6 +40,9 @@ enum Command {
         /// Only older ones than this number
         #[arg(long, value_name = "SEQ")]
         before: Option<u64>,
+        /// Go on where a page ended: its `next_cursor`
+        #[arg(long, value_name = "CURSOR", conflicts_with = "before")]
+        cursor: Option<String>,
         /// Print the entries as JSON
         #[arg(long)]
         json: bool,
@@ -144,6 +147,7 @@ impl Args {
                 which,
                 limit,
                 before,
+                cursor,
                 json,
             } => {
                 let ask = ListAudit {
@@ -153,6 +157,7 @@ impl Args {
                     changes: which.changes,
                     before_seq: before,
                     limit,
+                    cursor,
                     ..ListAudit::default()
                 };
                 answer(json, &client.list_audit(ask).await?, list);

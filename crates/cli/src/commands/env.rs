@@ -1,5 +1,6 @@
 //! `motu env`: what sandboxes start from.
 
+use super::page::{PageArgs, more};
 use super::{archives, build};
 use crate::context::Context;
 use crate::failure::Reader;
@@ -21,6 +22,8 @@ pub struct Args {
 enum Command {
     /// List environments, installed or not
     List {
+        #[command(flatten)]
+        page: PageArgs,
         /// Print everything that is known of them as JSON
         #[arg(long)]
         json: bool,
@@ -125,7 +128,7 @@ impl Args {
     pub fn json(&self) -> bool {
         match self.command {
             Command::Build(ref args) => args.json,
-            Command::List { json }
+            Command::List { json, .. }
             | Command::Pull { json, .. }
             | Command::Inspect { json, .. }
             | Command::Rm { json, .. }
@@ -139,12 +142,10 @@ impl Args {
     pub async fn run(self, context: &Context) -> Result<ExitCode> {
         let client = context.client();
         match self.command {
-            Command::List { json } => {
-                answer(
-                    json,
-                    &client.list_environments(Default::default()).await?,
-                    |all| list(all),
-                );
+            Command::List { page, json } => {
+                let all = client.list_environments(page.into()).await?;
+                answer(json, &all, |all| list(all));
+                more(json, all.next_cursor.as_deref());
             }
             Command::Pull { name, json } => {
                 let environment = pull::pull(&client, &name, Reader::of(json)).await?;

@@ -1,5 +1,6 @@
 //! `motu key`: keys for callers of other hosts.
 
+use super::page::{PageArgs, more};
 use crate::context::Context;
 use crate::show;
 use crate::show::answer;
@@ -49,6 +50,8 @@ enum Command {
     },
     /// List keys, without what callers send
     List {
+        #[command(flatten)]
+        page: PageArgs,
         /// Print everything that may be said of them as JSON
         #[arg(long)]
         json: bool,
@@ -67,7 +70,7 @@ impl Args {
     pub fn json(&self) -> bool {
         match &self.command {
             Command::Create { json, .. }
-            | Command::List { json }
+            | Command::List { json, .. }
             | Command::Revoke { json, .. } => *json,
         }
     }
@@ -92,10 +95,10 @@ impl Args {
                 };
                 created(json, &client.create_key(ask).await?);
             }
-            Command::List { json } => {
-                answer(json, &client.list_keys(Default::default()).await?, |all| {
-                    list(all)
-                });
+            Command::List { page, json } => {
+                let all = client.list_keys(page.into()).await?;
+                answer(json, &all, |all| list(all));
+                more(json, all.next_cursor.as_deref());
             }
             Command::Revoke { id, json } => {
                 let revoked = client.revoke_key(&KeyId::parse(&id)?).await?;

@@ -20,6 +20,7 @@ pub mod key;
 pub mod listening;
 pub mod man;
 pub mod mcp;
+mod page;
 pub mod pause;
 pub mod policy;
 pub mod process;

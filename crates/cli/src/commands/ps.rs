@@ -1,5 +1,6 @@
 //! `motu ps`: the sandboxes there are.
 
+use super::page::{PageArgs, more};
 use crate::context::Context;
 use crate::show;
 use crate::show::answer;
@@ -15,6 +16,9 @@ pub struct Args {
     #[arg(short, long)]
     all: bool,
 
+    #[command(flatten)]
+    page: PageArgs,
+
     /// Print everything that is known of them as JSON
     #[arg(long)]
     pub json: bool,
@@ -24,10 +28,13 @@ impl Args {
     pub async fn run(self, context: &Context) -> Result<ExitCode> {
         let ask = ListSandboxes {
             all: self.all,
+            limit: self.page.limit,
+            cursor: self.page.cursor,
             ..ListSandboxes::default()
         };
         let sandboxes = context.client().list_sandboxes(ask).await?;
         answer(self.json, &sandboxes, |sandboxes| text(sandboxes));
+        more(self.json, sandboxes.next_cursor.as_deref());
         Ok(ExitCode::SUCCESS)
     }
 }

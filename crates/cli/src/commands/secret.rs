@@ -1,5 +1,6 @@
 //! `motu secret`: secrets by name.
 
+use super::page::{PageArgs, more};
 use crate::context::Context;
 use crate::show;
 use crate::show::answer;
@@ -113,6 +114,8 @@ enum Command {
     Rotate(From),
     /// List secrets, without their values
     List {
+        #[command(flatten)]
+        page: PageArgs,
         /// Print everything that may be said of them as JSON
         #[arg(long)]
         json: bool,
@@ -131,7 +134,7 @@ impl Args {
     pub fn json(&self) -> bool {
         match &self.command {
             Command::Set { from, .. } | Command::Rotate(from) => from.json,
-            Command::List { json } | Command::Rm { json, .. } => *json,
+            Command::List { json, .. } | Command::Rm { json, .. } => *json,
         }
     }
 
@@ -156,12 +159,10 @@ impl Args {
                     format!("{} has a new value\n", kept.name)
                 });
             }
-            Command::List { json } => {
-                answer(
-                    json,
-                    &client.list_secrets(Default::default()).await?,
-                    |all| list(all),
-                );
+            Command::List { page, json } => {
+                let all = client.list_secrets(page.into()).await?;
+                answer(json, &all, |all| list(all));
+                more(json, all.next_cursor.as_deref());
             }
             Command::Rm { name, json } => {
                 let gone = client.remove_secret(&name).await?;

@@ -2,6 +2,7 @@
 
 use super::build::tell;
 use super::given;
+use super::page::{PageArgs, more};
 use super::shape::{SizeArgs, Variables, word};
 use crate::context::Context;
 use crate::failure::Reader;
@@ -51,6 +52,8 @@ enum Command {
     },
     /// List templates
     List {
+        #[command(flatten)]
+        page: PageArgs,
         /// Print everything that is known of them as JSON
         #[arg(long)]
         json: bool,
@@ -63,7 +66,7 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Remove a template and the machines that wait for it; sandboxes that came from it stay
+    /// Remove a template that no sandbox came from, and the machines that wait for it
     Rm {
         /// Its name
         name: String,
@@ -180,7 +183,7 @@ impl Args {
         match &self.command {
             Command::Create(create) => create.json,
             Command::Build { json, .. }
-            | Command::List { json }
+            | Command::List { json, .. }
             | Command::Show { json, .. }
             | Command::Rm { json, .. } => *json,
         }
@@ -204,12 +207,10 @@ impl Args {
                 let built = followed(|sink| client.build_template(&name, ask, sink), json).await?;
                 told(&built, json);
             }
-            Command::List { json } => {
-                answer(
-                    json,
-                    &client.list_templates(Default::default()).await?,
-                    |all| list(all),
-                );
+            Command::List { page, json } => {
+                let all = client.list_templates(page.into()).await?;
+                answer(json, &all, |all| list(all));
+                more(json, all.next_cursor.as_deref());
             }
             Command::Show { name, json } => {
                 answer(json, &client.get_template(&name).await?, facts);

@@ -1,8 +1,11 @@
 """Fields beyond the contract, as bytes: the client's own messages do not know them."""
 
 import contract_pb2 as pb
+import grpc
 import pytest
+from conftest import made, refused
 
+Code = grpc.StatusCode
 SERVICE = "hostagent.v1.HostAgentService"
 
 
@@ -93,3 +96,28 @@ def test_an_error_has_all_of_itself_in_its_trailer(box):
     trailer = dict(caught.value.trailing_metadata())["motu-error-bin"]
     error = json.loads(trailer)
     assert error["kind"] == "invalid" and error["hint"] in caught.value.details()
+
+
+def test_sandboxes_are_listed_in_pages(stub, raw):
+    def page(*fields):
+        return raw("ListSandboxes", pb.ListSandboxesRequest(), *fields)
+
+    with made(stub), made(stub), made(stub):
+        whole = stub.ListSandboxes(pb.ListSandboxesRequest()).sandboxes
+        seen, cursor = [], b""
+        while True:
+            answer = page(number(100, 2), text(101, cursor) if cursor else b"")
+            found = pb.ListSandboxesResponse.FromString(answer)
+            assert 0 < len(found.sandboxes) <= 2
+            seen += [one.sandbox_id for one in found.sandboxes]
+            # The cursor is the last field, if there is one.
+            mark = varint(100 << 3 | 2)
+            if mark not in answer:
+                break
+            cursor = answer[answer.rindex(mark) + len(mark) + 2 :]
+            assert answer.endswith(text(100, cursor))
+        assert seen == [one.sandbox_id for one in whole]
+    with refused(Code.INVALID_ARGUMENT, "page_items"):
+        page(number(100, 1001))
+    with refused(Code.INVALID_ARGUMENT, "cursor"):
+        page(text(101, b"nothing"))

@@ -133,8 +133,13 @@ pub struct ExecResponse {
     #[prost(bool, tag = "101")]
     pub truncated: bool,
 }
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct ListSandboxesRequest {}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListSandboxesRequest {
+    #[prost(int32, tag = "100")]
+    pub limit: i32,
+    #[prost(string, tag = "101")]
+    pub cursor: ::prost::alloc::string::String,
+}
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ListSandboxesResponse {
     #[prost(message, repeated, tag = "1")]
@@ -143,6 +148,8 @@ pub struct ListSandboxesResponse {
     pub auto_paused_sandbox_ids: ::prost::alloc::vec::Vec<
         ::prost::alloc::string::String,
     >,
+    #[prost(string, tag = "100")]
+    pub next_cursor: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SandboxInfo {

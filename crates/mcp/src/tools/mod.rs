@@ -20,7 +20,7 @@ use crate::tool::Tool;
 use motu_core::call::SecretRef;
 use motu_core::limits;
 use motu_core::workspace::SecretEnv;
-use motu_core::{Error, Result, SandboxId};
+use motu_core::{Error, Page, Result, SandboxId};
 use std::collections::BTreeMap;
 
 /// Every tool of machines and workspaces, the most useful first.
@@ -65,7 +65,12 @@ const SECRET_ENV: Field = crate::schema::map("secret_env", limits::SECRETS.max)
     .about("Secrets of the workspace to pass, as {secret name: variable}.");
 const SECRET_REFS: Field = crate::schema::map("secret_refs", limits::SECRETS.max)
     .about("Variables for bound secrets: {variable: secret name}.");
+const LIMIT: Field = crate::schema::integer("limit", limits::PAGE_ITEMS.min, ROWS as u64);
+const CURSOR: Field = text("cursor", 1024).about("next_cursor of the page before.");
 const PATH: Field = text("path", limits::PATH_BYTES.max);
+
+/// Rows of a listing that fit an answer, and at most of one page.
+const ROWS: usize = 200;
 
 /// What machines start from unless told otherwise.
 const DEFAULT_ENVIRONMENT: &str = "debian:12";
@@ -94,6 +99,21 @@ fn host_path(text: &str) -> Result<String> {
     let path = std::path::absolute(text)
         .map_err(|error| Error::invalid(format!("{text:?} is not a path: {error}")))?;
     Ok(path.to_string_lossy().into_owned())
+}
+
+/// The part of a list that is asked for; all of it when none is.
+fn page(arguments: &Arguments) -> Page {
+    Page {
+        limit: arguments.integer("limit"),
+        cursor: arguments.text("cursor"),
+    }
+}
+
+/// Says under a list that there is more.
+fn more(text: &mut String, next_cursor: Option<&str>) {
+    if let Some(next) = next_cursor {
+        text.push_str(&format!("[there are more: cursor {next}]\n"));
+    }
 }
 
 /// The words of a count: `1 file`, `2 files`.

@@ -1,6 +1,6 @@
 //! Named states of `/workspace`.
 
-use super::{WORKSPACE_ID, count};
+use super::{CURSOR, LIMIT, WORKSPACE_ID, count, more, page};
 use crate::answer::Answer;
 use crate::arguments::Arguments;
 use crate::call::{Call, Stop};
@@ -34,11 +34,12 @@ pub const TOOLS: &[Tool] = &[
         name: "snapshot_list",
         verb: "list_snapshots",
         about: "List the snapshots of a workspace, the baseline first.",
-        fields: &[WORKSPACE_ID],
+        fields: &[WORKSPACE_ID, LIMIT, CURSOR],
         output: &[
             ("workspace_id", "string"),
             ("count", "integer"),
             ("snapshots", "array"),
+            ("next_cursor", "string?"),
         ],
         effect: Effect::Reads,
         run: run!(list),
@@ -73,9 +74,10 @@ async fn create(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
 async fn list(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
     let list = call
         .service()
-        .list_snapshots(&arguments.workspace()?, Default::default())
+        .list_snapshots(&arguments.workspace()?, page(&arguments))
         .await?;
-    let text: String = list.snapshots.iter().map(row).collect();
+    let mut text: String = list.snapshots.iter().map(row).collect();
+    more(&mut text, list.next_cursor.as_deref());
     Ok(Answer::new(text, &list))
 }
 

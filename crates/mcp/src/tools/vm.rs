@@ -3,6 +3,7 @@
 use super::command::{self, OUTPUT};
 use super::environment::{has_network, installed, named};
 use super::{ALLOW_HOST_COMPAT, ENVIRONMENT, MAX_OUTPUT_BYTES, MEM_MIB, TEMPLATE};
+use super::{CURSOR, LIMIT, more, page};
 use super::{ISOLATION, RUNTIME, SECRET_REFS, TIMEOUT_SECONDS, VCPU_COUNT, count, secret_refs};
 use crate::answer::Answer;
 use crate::arguments::Arguments;
@@ -67,8 +68,12 @@ pub const TOOLS: &[Tool] = &[
         verb: "list_environments",
         about: "List what machines can start from. Pass a name as `environment` to vm_run, vm_create or \
                 workspace_create; one that is not installed is installed then, which takes a while.",
-        fields: &[],
-        output: &[("count", "integer"), ("environments", "array")],
+        fields: &[LIMIT, CURSOR],
+        output: &[
+            ("count", "integer"),
+            ("environments", "array"),
+            ("next_cursor", "string?"),
+        ],
         effect: Effect::Reads,
         run: run!(vm_list_environments),
     },
@@ -221,9 +226,9 @@ async fn vm_run(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
     Ok(command::answer(call, result, budget))
 }
 
-async fn vm_list_environments(call: &Call, _: Arguments) -> Result<Answer, Stop> {
-    let all = call.service().list_environments(Default::default()).await?;
-    let text: String = all
+async fn vm_list_environments(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
+    let all = call.service().list_environments(page(&arguments)).await?;
+    let mut text: String = all
         .iter()
         .map(|one| {
             let installed = if one.installed {
@@ -234,6 +239,7 @@ async fn vm_list_environments(call: &Call, _: Arguments) -> Result<Answer, Stop>
             format!("{} ({installed}): {}\n", one.name, one.description)
         })
         .collect();
+    more(&mut text, all.next_cursor.as_deref());
     Ok(Answer::new(text, &all))
 }
 

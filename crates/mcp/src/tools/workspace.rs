@@ -3,10 +3,10 @@
 use super::command::{self, OUTPUT};
 use super::environment::{has_network, installed, named};
 use super::{ALLOW_HOST_COMPAT, ENVIRONMENT, MAX_OUTPUT_BYTES, MEM_MIB, TEMPLATE};
+use super::{CURSOR, LIMIT, ROWS, count, host_path, line, more, page, secret_env, secret_refs};
 use super::{
     ISOLATION, RUNTIME, SECRET_ENV, SECRET_REFS, TIMEOUT_SECONDS, VCPU_COUNT, WORKSPACE_ID,
 };
-use super::{count, host_path, line, secret_env, secret_refs};
 use crate::OUTPUT_BUDGET;
 use crate::answer::{Answer, value};
 use crate::arguments::Arguments;
@@ -22,9 +22,6 @@ use motu_core::workspace::{
 };
 use motu_core::{Program, Result as Outcome, Size, workspace::WorkspaceSummary};
 use serde_json::json;
-
-/// Rows of a listing that fit an answer.
-const ROWS: usize = 200;
 
 const NAME: Field = text("name", limits::NAME_CHARS.max);
 const LABELS: Field = map("labels", limits::LABELS.max);
@@ -74,9 +71,13 @@ pub const TOOLS: &[Tool] = &[
     Tool {
         name: "workspace_list",
         verb: "list_workspaces",
-        about: "List workspaces, the last used first. Use it to find one again.",
-        fields: &[],
-        output: &[("count", "integer"), ("workspaces", "array")],
+        about: "List workspaces, the last used first, or by id in pages. Use it to find one again.",
+        fields: &[LIMIT, CURSOR],
+        output: &[
+            ("count", "integer"),
+            ("workspaces", "array"),
+            ("next_cursor", "string?"),
+        ],
         effect: Effect::Reads,
         run: run!(list),
     },
@@ -287,11 +288,15 @@ fn row(one: &WorkspaceSummary) -> String {
         + "\n"
 }
 
-async fn list(call: &Call, _: Arguments) -> Result<Answer, Stop> {
-    let mut all = call.service().list_workspaces(Default::default()).await?;
+async fn list(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
+    let mut all = call.service().list_workspaces(page(&arguments)).await?;
     let mut text = count(all.len() as u64, "workspace") + "\n";
     text.extend(all.iter().take(ROWS).map(row));
+    if all.len() > ROWS {
+        text.push_str("[there are more: ask for pages with limit]\n");
+    }
     all.workspaces.truncate(ROWS);
+    more(&mut text, all.next_cursor.as_deref());
     Ok(Answer::new(text, &all))
 }
 

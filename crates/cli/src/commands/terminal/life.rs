@@ -1,6 +1,7 @@
 //! `motu terminal open`, `list`, `status` and what else makes, changes and ends a session.
 
 use super::{Which, given};
+use crate::commands::page::{PageArgs, more};
 use crate::commands::shape::Variables;
 use crate::failure::Reader;
 use crate::show::answer;
@@ -16,12 +17,16 @@ use std::process::ExitCode;
 
 /// List the sessions: living ones first, then those that have ended
 #[derive(Debug, clap::Args)]
-pub struct ListArgs {}
+pub struct ListArgs {
+    #[command(flatten)]
+    page: PageArgs,
+}
 
 impl ListArgs {
     pub async fn run(self, client: &Client, json: bool) -> Result<ExitCode> {
-        let all = client.list_terminals(Default::default()).await?;
+        let all = client.list_terminals(self.page.into()).await?;
         answer(json, &all, |all| rows(all, Timestamp::now()));
+        more(json, all.next_cursor.as_deref());
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -2,6 +2,7 @@
 
 use super::Which;
 use crate::commands::given;
+use crate::commands::page::{PageArgs, more};
 use crate::failure::Reader;
 use crate::show::answer;
 use crate::{show, waiting};
@@ -17,15 +18,16 @@ use std::process::ExitCode;
 
 /// List workspaces, the most recently active first
 #[derive(Debug, clap::Args)]
-pub struct ListArgs {}
+pub struct ListArgs {
+    #[command(flatten)]
+    page: PageArgs,
+}
 
 impl ListArgs {
     pub async fn run(self, client: &Client, json: bool) -> Result<ExitCode> {
-        answer(
-            json,
-            &client.list_workspaces(Default::default()).await?,
-            |all| rows(all, Timestamp::now()),
-        );
+        let all = client.list_workspaces(self.page.into()).await?;
+        answer(json, &all, |all| rows(all, Timestamp::now()));
+        more(json, all.next_cursor.as_deref());
         Ok(ExitCode::SUCCESS)
     }
 }

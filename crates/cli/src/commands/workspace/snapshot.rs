@@ -1,6 +1,7 @@
 //! `motu workspace snapshot`: named states of /workspace.
 
 use super::{Which, diff};
+use crate::commands::page::{PageArgs, more};
 use crate::failure::Reader;
 use crate::show::answer;
 use crate::{show, waiting};
@@ -36,6 +37,8 @@ enum Command {
     List {
         #[command(flatten)]
         which: Which,
+        #[command(flatten)]
+        page: PageArgs,
     },
     /// Delete a named snapshot
     Delete {
@@ -68,12 +71,10 @@ impl Args {
                 let snapshot = waiting::told("saving", Reader::of(json), work).await?;
                 answer(json, &snapshot, named);
             }
-            Command::List { which } => {
-                answer(
-                    json,
-                    &client.list_snapshots(&which.id, Default::default()).await?,
-                    list,
-                );
+            Command::List { which, page } => {
+                let all = client.list_snapshots(&which.id, page.into()).await?;
+                answer(json, &all, list);
+                more(json, all.next_cursor.as_deref());
             }
             Command::Delete { which, name } => {
                 let snapshot = client.delete_snapshot(&which.id, &name).await?;
