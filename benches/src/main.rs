@@ -3,7 +3,7 @@
 //! ```text
 //!   cargo run --release -p motu-benches [-- GROUP…]     groups: memory start exec bytes crowd vm
 //!                                                       gvisor workspaces pull terminals egress docker http
-//!                                                       build redaction
+//!                                                       build redaction service
 //! ```
 //!
 //! `--quick` makes the trees and images of `workspaces` and `pull` small: it shows that they
@@ -30,6 +30,7 @@ mod pull;
 mod redaction;
 mod report;
 mod rivals;
+mod service;
 mod start;
 mod stats;
 mod terminals;
@@ -49,7 +50,7 @@ fn main() -> ExitCode {
     }
     let (options, wanted): (Vec<String>, Vec<String>) =
         std::env::args().skip(1).partition(|word| word == "--quick");
-    let groups: [Group<'_>; 16] = [
+    let groups: [Group<'_>; 17] = [
         // First: the memory of an idle daemon, before it has done anything.
         ("memory", memory::measure),
         ("start", start::measure),
@@ -67,6 +68,7 @@ fn main() -> ExitCode {
         ("http", http::measure),
         ("build", build::measure),
         ("redaction", redaction::measure),
+        ("service", service::measure),
     ];
     if let Some(unknown) = wanted
         .iter()

@@ -8,6 +8,8 @@ mod host;
 mod hostile;
 #[path = "keys/projects.rs"]
 mod projects;
+#[path = "keys/quotas.rs"]
+mod quotas;
 #[path = "keys/sites.rs"]
 mod sites;
 #[expect(dead_code, reason = "other stories compare what they are told")]

@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
+#[path = "templates/created.rs"]
+mod created;
 #[path = "templates/killed.rs"]
 mod killed;
 #[path = "templates/mistakes.rs"]

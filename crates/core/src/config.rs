@@ -248,6 +248,14 @@ pub struct QuotaConfig {
     pub mem_mib: u64,
     /// Disks of all of them, stopped ones included: what they may grow to.
     pub disk_mib: u64,
+    /// Templates of a project.
+    pub templates: u64,
+    /// Terminal sessions of a project that are alive.
+    pub terminals: u64,
+    /// Environments that a project has made.
+    pub environments: u64,
+    /// Secrets of a project.
+    pub secrets: u64,
 }
 
 impl Default for QuotaConfig {
@@ -257,6 +265,10 @@ impl Default for QuotaConfig {
             calls_per_minute: limits::QUOTA_CALLS_PER_MINUTE.default,
             mem_mib: limits::QUOTA_MEM_MIB.default,
             disk_mib: limits::QUOTA_DISK_MIB.default,
+            templates: limits::QUOTA_TEMPLATES.default,
+            terminals: limits::QUOTA_TERMINALS.default,
+            environments: limits::QUOTA_ENVIRONMENTS.default,
+            secrets: limits::QUOTA_SECRETS.default,
         }
     }
 }
@@ -409,6 +421,10 @@ impl Config {
             (limits::QUOTA_SANDBOXES, config.quota.sandboxes),
             (limits::QUOTA_MEM_MIB, config.quota.mem_mib),
             (limits::QUOTA_DISK_MIB, config.quota.disk_mib),
+            (limits::QUOTA_TEMPLATES, config.quota.templates),
+            (limits::QUOTA_TERMINALS, config.quota.terminals),
+            (limits::QUOTA_ENVIRONMENTS, config.quota.environments),
+            (limits::QUOTA_SECRETS, config.quota.secrets),
             (
                 limits::QUOTA_CALLS_PER_MINUTE,
                 config.quota.calls_per_minute,

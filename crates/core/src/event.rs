@@ -261,6 +261,11 @@ impl Wanted {
         })
     }
 
+    /// The one project whose events are wanted; everybody's when none is.
+    pub fn project(&self) -> Option<&Project> {
+        self.project.as_ref()
+    }
+
     pub fn takes(&self, event: &Happened) -> bool {
         let theirs = |project: &Project| project.as_str() == event.project;
         let within = |kind: &String| {

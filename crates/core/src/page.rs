@@ -2,7 +2,8 @@
 //!
 //! The gate cuts every list, after it left out what its caller may not see: so pages are the same
 //! on every face. A cursor is the place of the last one that was given, not a count: what comes
-//! and goes between two pages neither repeats nor hides what stays.
+//! and goes between two pages neither repeats nor hides what stays. Who makes a long list may look
+//! at its page ([`Page::stretch`]) and give the gate no more than it needs to cut it.
 
 use crate::{Error, Result, hint, hint::field, limits};
 use serde::{Deserialize, Serialize};
@@ -20,7 +21,26 @@ pub struct Page {
     pub cursor: Option<String>,
 }
 
+/// What a page needs of a list: the first ones after a place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stretch<K> {
+    /// Only what comes after this place.
+    pub after: Option<K>,
+    /// One more than the page has: it tells whether there is a next page.
+    pub most: usize,
+}
+
 impl Page {
+    /// What this page needs of its list; `None` is all of it.
+    pub fn stretch<K: serde::de::DeserializeOwned>(&self) -> Result<Option<Stretch<K>>> {
+        if !self.cuts() {
+            return Ok(None);
+        }
+        let after = self.cursor.as_deref().map(place_of).transpose()?;
+        let most = limits::PAGE_ITEMS.resolve(self.limit)? as usize + 1;
+        Ok(Some(Stretch { after, most }))
+    }
+
     /// Whether less than the whole list is asked for.
     fn cuts(&self) -> bool {
         self.limit.is_some() || self.cursor.is_some()
@@ -31,18 +51,13 @@ impl Page {
     where
         K: Ord + Serialize + serde::de::DeserializeOwned,
     {
-        if !self.cuts() {
+        let Some(Stretch { after, most }) = self.stretch::<K>()? else {
             return Ok(None);
-        }
-        let most = limits::PAGE_ITEMS.resolve(self.limit)? as usize;
-        let mut found: Vec<(K, T)> = match &self.cursor {
-            None => list.drain(..).map(|one| (place(&one), one)).collect(),
-            Some(cursor) => {
-                let after: K = place_of(cursor)?;
-                let placed = list.drain(..).map(|one| (place(&one), one));
-                placed.filter(|(place, _)| *place > after).collect()
-            }
         };
+        let most = most - 1;
+        let placed = list.drain(..).map(|one| (place(&one), one));
+        let follows = |(place, _): &(K, T)| after.as_ref().is_none_or(|after| place > after);
+        let mut found: Vec<(K, T)> = placed.filter(follows).collect();
         // Only the page itself is put in order: a long list is looked at once.
         if found.len() > most {
             found.select_nth_unstable_by(most, |a, b| a.0.cmp(&b.0));

@@ -129,6 +129,11 @@ pub fn of_name(name: &str) -> Option<&str> {
     fine.then_some(project)
 }
 
+/// Whether an environment was made by the setup of a template, and goes with it.
+pub fn is_of_template(name: &str) -> bool {
+    name.starts_with(OF_TEMPLATE)
+}
+
 /// The project that an environment is of. What comes from a registry, whose names have slashes, is of none.
 pub fn of_environment(name: &str) -> Option<&str> {
     match name.contains('/') {

@@ -267,6 +267,9 @@ impl Sandbox {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ListSandboxes {
+    /// Who asks: a project is shown its own. Said by the gate.
+    #[serde(skip)]
+    pub owner: String,
     /// Also those that are gone, as far as they are remembered.
     pub all: bool,
     /// At most so many (`page_items`), the oldest first.
@@ -378,6 +381,10 @@ impl Ask for CommitSandbox {
     }
 }
 impl Ask for ListSandboxes {
+    fn belongs_to(&mut self, owner: &str) {
+        self.owner = owner.to_string();
+    }
+
     fn page(&self) -> Page {
         Page {
             limit: self.limit,

@@ -156,6 +156,10 @@ impl Engine {
             part("calls_per_minute", quota.calls_per_minute),
             part("mem_mib", quota.mem_mib),
             part("disk_mib", quota.disk_mib),
+            part("templates", quota.templates),
+            part("terminals", quota.terminals),
+            part("environments", quota.environments),
+            part("secrets", quota.secrets),
         ];
         Check {
             name: "quota".to_string(),

@@ -39,7 +39,7 @@ impl Events {
     pub async fn open(store: Store, kept: u64) -> Result<Events> {
         store.open_events(kept).await?;
         Ok(Events {
-            began: store.events(0, 0).await?.last,
+            began: store.events(None, 0, 0).await?.last,
             store,
             leaving: std::sync::Arc::new(watch::Sender::new(false)),
         })
@@ -67,7 +67,7 @@ impl Events {
         let after = match (ask.after, ask.tail) {
             (Some(after), _) => After::Seen(after),
             (None, Some(tail)) => After::Place(self.before_newest(&wanted, tail).await?),
-            (None, None) => After::Place(self.store.events(0, 0).await?.forgotten),
+            (None, None) => After::Place(0),
         };
         let reader = self.reader(wanted, after, follow);
         let lines = unfold(Some(reader), |reader| async move {
@@ -88,11 +88,11 @@ impl Events {
 
     /// The number before the newest so many events that a reader wants.
     async fn before_newest(&self, wanted: &Wanted, count: u64) -> Result<u64> {
-        let start = self.store.events(0, 0).await?;
+        let start = self.store.events(wanted.project(), 0, 0).await?;
         if count == 0 {
             return Ok(start.last);
         }
-        let mut reader = self.reader(wanted.clone(), After::Place(start.forgotten), false);
+        let mut reader = self.reader(wanted.clone(), After::Place(0), false);
         let mut newest = VecDeque::new();
         while let Some(event) = reader.next().await? {
             newest.push_back(event.sequence);
@@ -128,6 +128,7 @@ impl Events {
             leaving: self.leaving.subscribe(),
             wanted,
             after,
+            known: 0,
             follow,
             ready: VecDeque::new(),
         }
@@ -151,6 +152,8 @@ pub struct Reader {
     leaving: watch::Receiver<bool>,
     wanted: Wanted,
     after: After,
+    /// What was forgotten until this number is known to the reader, or not asked for.
+    known: u64,
     follow: bool,
     ready: VecDeque<Event>,
 }
@@ -190,13 +193,17 @@ impl Reader {
         let at = match self.after {
             After::Seen(number) | After::Place(number) => number,
         };
-        let page = self.store.events(at, PAGE).await?;
+        let project = self.wanted.project();
+        let page = self.store.events(project, at, PAGE).await?;
         if let After::Seen(asked) = self.after
-            && (asked < page.forgotten || asked > page.last)
+            && (asked.max(self.known) < page.forgotten || asked > page.last)
         {
             self.ready.push_back(gone(asked, page.forgotten));
             self.after = After::Seen(page.forgotten);
             return Ok(true);
+        }
+        if let After::Place(_) = self.after {
+            self.known = page.forgotten;
         }
         let wanted = &self.wanted;
         let fits = page.events.into_iter();
@@ -330,6 +337,40 @@ mod tests {
         assert_eq!(early[0].happened.kind, "events.gone");
         // Who names no number misses nothing.
         assert_eq!(read(&events, ReadEvents::default()).await, rest[1..]);
+    }
+
+    #[tokio::test]
+    async fn a_busy_project_forgets_its_own_events_and_nobody_elses() {
+        let dir = tempfile::tempdir().unwrap();
+        let events = events(dir.path(), 100).await;
+        let of = |owner: &str, after| ReadEvents {
+            owner: owner.to_string(),
+            after,
+            ..ReadEvents::default()
+        };
+        tell(&events, "project:quiet", 0..10).await;
+        tell(&events, "", 10..20).await;
+        let quiet = read(&events, of("project:quiet", None)).await;
+        let first = Some(quiet[0].sequence);
+        let busy_from = {
+            tell(&events, "project:busy", 100..101).await;
+            read(&events, of("project:busy", None)).await[0].sequence
+        };
+        tell(&events, "project:busy", 101..2000).await;
+        // The quiet one has all of its own, and misses nothing that it has not seen.
+        assert_eq!(read(&events, of("project:quiet", None)).await, quiet);
+        assert_eq!(read(&events, of("project:quiet", first)).await, quiet[1..]);
+        // The busy one has the rest, and is told what it missed.
+        let busy = read(&events, of("project:busy", Some(busy_from))).await;
+        assert_eq!(busy[0].happened.kind, "events.gone");
+        assert!((80..80 + 256).contains(&(busy.len() - 1)), "{}", busy.len());
+        assert_eq!(ids(&busy).last(), Some(&"sb-1999"));
+        // Who reads everything reads what is kept of everybody, over several pages.
+        let all = read(&events, of("uid:0", None)).await;
+        assert_eq!(all.len(), busy.len() - 1 + 20);
+        assert_eq!(all[..10], quiet);
+        let missed = read(&events, of("uid:0", first)).await;
+        assert_eq!(missed[0].happened.kind, "events.gone");
     }
 
     #[tokio::test]

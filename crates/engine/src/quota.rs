@@ -1,11 +1,12 @@
-//! Quotas of one owner. Pure: the table checks them under its lock, so that two concurrent requests
-//! cannot both take the last place.
+//! Quotas of one owner. Pure: whoever keeps what is counted checks under its lock, so that two
+//! concurrent requests cannot both take the last place.
 
 use crate::launch::Launch;
 use motu_core::config::QuotaConfig;
 use motu_core::hint;
-use motu_core::hint::verb;
+use motu_core::hint::{Verb, verb};
 use motu_core::limits::{self, Limit};
+use motu_core::project;
 use motu_core::sandbox::Sandbox;
 use motu_core::{Error, Result};
 
@@ -69,22 +70,104 @@ pub fn check(quota: &QuotaConfig, owner: &str, then: &Used) -> Result<()> {
         ),
     ] {
         if most > 0 && would > most {
-            return Err(over(&limit, owner, most, would, what));
+            let ways = [verb("list_sandboxes"), verb("destroy_sandbox")];
+            return Err(over(&limit, owner, (most, would), what, ways));
         }
     }
     Ok(())
 }
 
-fn over(limit: &Limit, owner: &str, most: u64, would: u64, what: &str) -> Error {
+/// Things that a project has by their names, which say whose they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Named {
+    Templates,
+    Terminals,
+    Environments,
+    Secrets,
+}
+
+impl Named {
+    /// The project of one of this name, if it is one that counts.
+    fn project(self, name: &str) -> Option<&str> {
+        match self {
+            // What a template's setup made goes with the template.
+            Named::Environments if project::is_of_template(name) => None,
+            Named::Environments => project::of_environment(name),
+            Named::Templates | Named::Terminals | Named::Secrets => project::of_name(name),
+        }
+    }
+
+    fn quota(self, quota: &QuotaConfig) -> (Limit, u64) {
+        match self {
+            Named::Templates => (limits::QUOTA_TEMPLATES, quota.templates),
+            Named::Terminals => (limits::QUOTA_TERMINALS, quota.terminals),
+            Named::Environments => (limits::QUOTA_ENVIRONMENTS, quota.environments),
+            Named::Secrets => (limits::QUOTA_SECRETS, quota.secrets),
+        }
+    }
+
+    /// What they are called, and the verbs that list and remove them.
+    fn words(self) -> (&'static str, [Verb; 2]) {
+        match self {
+            Named::Templates => (
+                "templates",
+                [verb("list_templates"), verb("remove_template")],
+            ),
+            Named::Terminals => (
+                "living terminal sessions",
+                [verb("list_terminals"), verb("terminate_terminal")],
+            ),
+            Named::Environments => (
+                "environments",
+                [verb("list_environments"), verb("remove_environment")],
+            ),
+            Named::Secrets => ("secrets", [verb("list_secrets"), verb("remove_secret")]),
+        }
+    }
+
+    /// Whether a name may be taken beside those that are there. One that is there already, or that
+    /// is no project's, may.
+    pub fn check<'a>(
+        self,
+        quota: &QuotaConfig,
+        name: &str,
+        there: impl Iterator<Item = &'a str>,
+    ) -> Result<()> {
+        let (limit, most) = self.quota(quota);
+        let Some(own) = self.project(name).filter(|_| most > 0) else {
+            return Ok(());
+        };
+        let mut would = 1;
+        for one in there {
+            if one == name {
+                return Ok(());
+            }
+            would += u64::from(self.project(one) == Some(own));
+        }
+        let (what, ways) = self.words();
+        match would > most {
+            true => Err(over(&limit, own, (most, would), what, ways)),
+            false => Ok(()),
+        }
+    }
+}
+
+fn over(
+    limit: &Limit,
+    owner: &str,
+    (most, would): (u64, u64),
+    what: &str,
+    [list, remove]: [Verb; 2],
+) -> Error {
     let name = limit.name;
     Error::limit(format!(
         "{owner} would have {would} {what}; {name} is {most}"
     ))
     .hint(hint![
         "remove some of yours (",
-        verb("list_sandboxes"),
+        list,
         ", ",
-        verb("destroy_sandbox"),
+        remove,
         format!("), or ask the operator to raise {name} ([quota] in config.toml)"),
     ])
     .details(serde_json::json!({
@@ -133,5 +216,37 @@ mod tests {
             assert_eq!(error.details["code"], "quota");
             assert!(error.hint.is_some_and(|hint| hint.contains(name)));
         }
+    }
+
+    #[test]
+    fn names_count_for_their_project_alone() {
+        let quota = QuotaConfig {
+            templates: 2,
+            environments: 1,
+            ..QuotaConfig::default()
+        };
+        let there = ["acme--a", "acme--b", "other--a", "plain"];
+        let check = |name: &str| Named::Templates.check(&quota, name, there.into_iter());
+        let error = check("acme--c").unwrap_err();
+        assert_eq!(error.kind, motu_core::ErrorKind::Limit);
+        assert_eq!(error.details["limit"], "quota_templates");
+        assert_eq!(
+            (&error.details["max"], &error.details["value"]),
+            (&2.into(), &3.into())
+        );
+        assert!(
+            error
+                .hint
+                .is_some_and(|hint| hint.contains("remove_template"))
+        );
+        // One that is there is replaced; others have their own, and the host has no quota.
+        for fine in ["acme--b", "other--b", "more"] {
+            assert_eq!(check(fine), Ok(()), "{fine}");
+        }
+        let there = ["template-acme--a:0123", "docker.io/acme--x", "beta--a:1"];
+        let check = |name: &str| Named::Environments.check(&quota, name, there.into_iter());
+        assert_eq!(check("acme--a:1"), Ok(()));
+        assert_eq!(check("template-beta--a:0123"), Ok(()));
+        assert!(check("beta--b:1").is_err());
     }
 }

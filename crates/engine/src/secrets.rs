@@ -372,7 +372,8 @@ fn write(path: &Path, text: &[u8]) -> io::Result<()> {
     std::fs::File::open(dir)?.sync_all()
 }
 
-pub(crate) fn list(home: &Path) -> Result<Vec<SecretSummary>> {
+/// The names of all secrets, in their order.
+pub(crate) fn names(home: &Path) -> Result<Vec<String>> {
     let dir = home.join("secrets");
     let entries = match std::fs::read_dir(&dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -384,8 +385,12 @@ pub(crate) fn list(home: &Path) -> Result<Vec<SecretSummary>> {
     });
     let mut names: Vec<String> = names.collect();
     names.sort();
+    Ok(names)
+}
+
+pub(crate) fn list(home: &Path) -> Result<Vec<SecretSummary>> {
     let mut found = Vec::new();
-    for name in names {
+    for name in names(home)? {
         if let Some(kept) = read(home, &name)? {
             found.push(kept.summary(&name));
         }

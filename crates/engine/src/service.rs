@@ -221,12 +221,7 @@ impl Service for Engine {
     }
 
     async fn list_sandboxes(&self, ask: ListSandboxes) -> Result<SandboxList> {
-        let mut list = self.sandboxes.present().await;
-        if ask.all {
-            list.extend(self.sandboxes.shared.store.tombstones().await?);
-        }
-        list.sort_by(|a, b| (a.created_at, &a.sandbox_id).cmp(&(b.created_at, &b.sandbox_id)));
-        Ok(SandboxList::new(list))
+        Ok(SandboxList::new(self.sandboxes.list(&ask).await?))
     }
 
     async fn get_sandbox(&self, id: &SandboxId) -> Result<Sandbox> {

@@ -8,7 +8,7 @@
 
 use futures_util::StreamExt;
 use motu_core::exec::{AttachFrom, ExecEvent, ExecRequest, RunRequest, Selector};
-use motu_core::sandbox::{CreateSandbox, Keepalive, State};
+use motu_core::sandbox::{CreateSandbox, Keepalive, ListSandboxes, State};
 use motu_core::{Error, ErrorKind, Program, SandboxId, Service, Size};
 use motu_engine::{Engine, Home, Setup};
 use motu_environments::{Environments, Privilege};
@@ -384,6 +384,49 @@ async fn an_owner_has_no_more_than_their_quota_however_many_ask_at_once() {
     // Destroyed sandboxes free their quota.
     engine.destroy_sandbox(&made[0]).await.unwrap();
     engine.create_sandbox(of("a", 64)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_page_reads_what_is_on_it_and_one_more() {
+    let home = tempfile::tempdir().unwrap();
+    let fake = Fake::new();
+    let engine = open(home.path(), &fake).await;
+    let mut all = Vec::new();
+    for number in 0..8 {
+        let owner = ["project:acme", "uid:0"][number % 2].to_string();
+        let ask = CreateSandbox {
+            owner,
+            ..fake_sandbox()
+        };
+        all.push(engine.create_sandbox(ask).await.unwrap().sandbox_id);
+    }
+    // Half of each owner's is gone, between those that live.
+    for id in &all[2..6] {
+        engine.destroy_sandbox(id).await.unwrap();
+    }
+    let page = async |owner: &str, all: bool, cursor: Option<String>| {
+        let ask = ListSandboxes {
+            owner: owner.to_string(),
+            limit: Some(2),
+            all,
+            cursor,
+        };
+        let list = engine.list_sandboxes(ask).await.unwrap().sandboxes;
+        list.into_iter()
+            .map(|one| one.sandbox_id)
+            .collect::<Vec<_>>()
+    };
+    let pick = |numbers: &[usize]| -> Vec<SandboxId> {
+        numbers.iter().map(|number| all[*number].clone()).collect()
+    };
+    assert_eq!(page("uid:0", false, None).await, pick(&[0, 1, 6]));
+    assert_eq!(page("uid:0", true, None).await, pick(&[0, 1, 2]));
+    assert_eq!(page("project:acme", false, None).await, pick(&[0, 6]));
+    assert_eq!(page("project:acme", true, None).await, pick(&[0, 2, 4]));
+    let first = engine.get_sandbox(&all[2]).await.unwrap();
+    let cursor = motu_core::page::cursor_of(&(first.created_at, &first.sandbox_id)).unwrap();
+    let next = page("project:acme", true, Some(cursor)).await;
+    assert_eq!(next, pick(&[4, 6]));
 }
 
 #[tokio::test]

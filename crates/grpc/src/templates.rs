@@ -75,20 +75,6 @@ impl Agent {
     ) -> Result<DeleteSnapshotResponse> {
         let named = names::template(&message.name, &message.team_id, &message.template_id)?;
         let name = named.ok_or_else(unnamed)?;
-        // Within a project the name has the project before it.
-        let whole = self.get_template(&name).await?.name;
-        let used = self.list_sandboxes(Default::default()).await?;
-        let of = |sandbox: &&Sandbox| {
-            let template = sandbox.template.as_ref();
-            template.is_some_and(|template| template.name == whole)
-        };
-        if let Some(sandbox) = used.iter().find(of) {
-            let id = &sandbox.sandbox_id;
-            return Err(
-                Error::conflict(format!("the template {name} is used by {id}"))
-                    .hint("destroy the sandboxes that came from it first"),
-            );
-        }
         let gone = self.remove_template(&name).await?;
         if self.saved(&gone) {
             self.remove_environment(&gone.definition.environment)

@@ -108,8 +108,9 @@ fn a_setup_reaches_what_its_policy_allows() {
     let own = template(&world, &own);
     assert_eq!(own["version"], 2);
     says(&world.motu(&cat), PAGE.trim());
-    let (_, sandbox) = create(&world, &["--template", "t"]);
+    let (id, sandbox) = create(&world, &["--template", "t"]);
     assert_eq!(sandbox["network"], "off", "{sandbox}");
+    assert_eq!(world.motu(&["rm", &id]).code, 0);
     for more in [
         &["--allow-host", "good.example"][..],
         &["--setup-policy", "test"],

@@ -198,7 +198,7 @@ verbs! {
         POST "/v1/templates/{name}/build" 200, Runs, "templates";
     /// Remove a template and the machines that wait for it
     ///
-    /// Sandboxes that came from it stay.
+    /// One that sandboxes or workspaces came from stays.
     value remove_template = RemoveTemplate(name: str) -> Template,
         DELETE "/v1/templates/{name}" 200, Destroys, "templates";
 

@@ -143,6 +143,11 @@ impl Handle {
         sandbox
     }
 
+    /// Never changes: lists are ordered by it.
+    pub fn created_at(&self) -> jiff::Timestamp {
+        self.status.borrow().created_at
+    }
+
     pub fn state(&self) -> State {
         self.status.borrow().state
     }

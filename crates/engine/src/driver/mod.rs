@@ -10,6 +10,7 @@
 //!   changing   pause, stop, start, fork, end
 //!   copying    the disks, for a backup
 //!   network    the rules and their gateway
+//!   table      the live ones; order is that of their lists
 //! ```
 
 mod changing;
@@ -17,6 +18,7 @@ mod copying;
 mod handle;
 mod making;
 mod network;
+mod order;
 mod table;
 
 pub use crate::launch::Launch;
@@ -25,6 +27,7 @@ pub(crate) use changing::BEING_RESET;
 pub use handle::{Handle, Prepare, refused};
 pub use making::Origin;
 pub(crate) use making::identity;
+pub use order::Age;
 pub use table::{Bounds, Table};
 
 use crate::clock::{self, Now};

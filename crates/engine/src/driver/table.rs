@@ -1,10 +1,12 @@
 //! The live sandboxes of an engine.
 
 use super::Handle;
+use super::order::{Age, Order};
 use crate::quota::{self, Claim, Used};
 use motu_core::config::QuotaConfig;
 use motu_core::hint;
 use motu_core::hint::{setting, verb};
+use motu_core::page::Stretch;
 use motu_core::sandbox::State;
 use motu_core::{Error, Result, SandboxId};
 use std::collections::{BTreeMap, HashMap};
@@ -13,13 +15,33 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 /// The live sandboxes, by id.
 #[derive(Debug, Default)]
 pub struct Table {
-    live: Mutex<HashMap<SandboxId, Place>>,
+    live: Mutex<Live>,
+}
+
+#[derive(Debug, Default)]
+struct Live {
+    places: HashMap<SandboxId, Place>,
+    order: Order,
+}
+
+impl Live {
+    fn insert(&mut self, id: &SandboxId, place: Place) {
+        self.order.insert(&place.claim.owner, place.age.clone());
+        self.places.insert(id.clone(), place);
+    }
+
+    fn remove(&mut self, id: &SandboxId) {
+        if let Some(place) = self.places.remove(id) {
+            self.order.remove(&place.claim.owner, &place.age);
+        }
+    }
 }
 
 #[derive(Debug)]
 struct Place {
     handle: Arc<Handle>,
     claim: Claim,
+    age: Age,
     /// Requests that are giving it a machine right now.
     starting: u32,
 }
@@ -46,14 +68,14 @@ pub struct Starting {
 
 impl Drop for Starting {
     fn drop(&mut self) {
-        if let Some(place) = self.table.live().get_mut(&self.id) {
+        if let Some(place) = self.table.live().places.get_mut(&self.id) {
             place.starting = place.starting.saturating_sub(1);
         }
     }
 }
 
 impl Table {
-    fn live(&self) -> MutexGuard<'_, HashMap<SandboxId, Place>> {
+    fn live(&self) -> MutexGuard<'_, Live> {
         self.live
             .lock()
             .unwrap_or_else(|poisoned| poisoned.into_inner())
@@ -69,28 +91,29 @@ impl Table {
         bounds: Option<Bounds<'_>>,
     ) -> Result<()> {
         let mut live = self.live();
-        if live.contains_key(id) {
+        if live.places.contains_key(id) {
             return Err(Error::conflict(format!("sandbox {id} exists already"))
                 .hint("choose another sandbox_id, or leave it out"));
         }
         if let Some(bounds) = bounds {
-            full(&live, bounds.sandboxes)?;
-            within(&live, &claim, bounds.quota)?;
+            full(&live.places, bounds.sandboxes)?;
+            within(&live.places, &claim, bounds.quota)?;
         }
         let place = Place {
+            age: (handle.created_at(), id.clone()),
             handle,
             claim,
             starting: 0,
         };
-        live.insert(id.clone(), place);
+        live.insert(id, place);
         Ok(())
     }
 
     /// Whether one more sandbox of this owner could be entered now.
     pub(crate) fn could_enter(&self, claim: &Claim, bounds: Bounds<'_>) -> Result<()> {
         let live = self.live();
-        full(&live, bounds.sandboxes)?;
-        within(&live, claim, bounds.quota)
+        full(&live.places, bounds.sandboxes)?;
+        within(&live.places, claim, bounds.quota)
     }
 
     /// Reserves quota for the machine of a stopped sandbox. The reservation ends when the result is
@@ -101,7 +124,7 @@ impl Table {
         quota: &QuotaConfig,
     ) -> Result<Starting> {
         let mut live = self.live();
-        if let Some(place) = live.get(id)
+        if let Some(place) = live.places.get(id)
             && !place.has_machine()
         {
             // A stopped sandbox's disk is counted already.
@@ -109,9 +132,9 @@ impl Table {
                 disk_mib: 0,
                 ..place.claim.clone()
             };
-            within(&live, &claim, quota)?;
+            within(&live.places, &claim, quota)?;
         }
-        if let Some(place) = live.get_mut(id) {
+        if let Some(place) = live.places.get_mut(id) {
             place.starting += 1;
         }
         Ok(Starting {
@@ -124,6 +147,7 @@ impl Table {
     pub(crate) fn remove(&self, id: &SandboxId, handle: &Weak<Handle>) {
         let mut live = self.live();
         if live
+            .places
             .get(id)
             .is_some_and(|found| std::ptr::eq(Arc::as_ptr(&found.handle), handle.as_ptr()))
         {
@@ -132,7 +156,8 @@ impl Table {
     }
 
     pub(crate) fn get(&self, id: &SandboxId) -> Option<Arc<Handle>> {
-        self.live().get(id).map(|place| place.handle.clone())
+        let live = self.live();
+        live.places.get(id).map(|place| place.handle.clone())
     }
 
     /// How many there are, by runtime.
@@ -146,7 +171,16 @@ impl Table {
 
     pub(crate) fn all(&self) -> Vec<Arc<Handle>> {
         let live = self.live();
-        live.values().map(|place| place.handle.clone()).collect()
+        let all = live.places.values();
+        all.map(|place| place.handle.clone()).collect()
+    }
+
+    /// Those of a page, the oldest first; of one owner, or of everybody.
+    pub(crate) fn page(&self, owner: Option<&str>, stretch: &Stretch<Age>) -> Vec<Arc<Handle>> {
+        let live = self.live();
+        let ids = live.order.stretch(owner, stretch);
+        let places = ids.filter_map(|id| live.places.get(id));
+        places.map(|place| place.handle.clone()).collect()
     }
 }
 

@@ -19,6 +19,10 @@ impl Environments {
     }
 
     pub(crate) async fn import(&self, ask: ImportAs, content: ByteStream) -> Result<Environment> {
+        let _place = match &ask.name {
+            Some(name) => Some(self.place(name).await?),
+            None => None,
+        };
         let arriving = self.store().arriving().await;
         let arriving = arriving.map_err(environment_error)?;
         let source = pipe::reader(content);

@@ -2,11 +2,13 @@
 
 mod archives;
 mod build;
+mod places;
 mod shelf;
 
 use crate::sandbox::Sandboxes;
 use crate::turns::Turns;
 use motu_core::limits;
+use places::Places;
 use std::sync::Arc;
 
 // The table of limits must agree with the constants of the store.
@@ -19,6 +21,7 @@ pub struct Environments {
     sandboxes: Arc<Sandboxes>,
     /// Serializes build steps that use the same cache.
     turns: Turns,
+    places: Places,
 }
 
 impl Environments {
@@ -26,6 +29,7 @@ impl Environments {
         Environments {
             sandboxes,
             turns: Turns::default(),
+            places: Places::default(),
         }
     }
 

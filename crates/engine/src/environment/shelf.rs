@@ -83,11 +83,12 @@ impl Environments {
         name: Option<&str>,
         work: impl Future<Output = Result<Environment>>,
     ) -> Result<Environment> {
-        let before = match name {
-            Some(name) => self.inspect(name).await.ok(),
-            None => None,
+        let (before, place) = match name {
+            Some(name) => (self.inspect(name).await.ok(), Some(self.place(name).await?)),
+            None => (None, None),
         };
         let made = work.await?;
+        drop(place);
         let before = before.filter(|before| before.installed);
         if before.is_none_or(|before| before.digest != made.digest) {
             let facts = EventFacts {

@@ -8,6 +8,7 @@
 //!   adopt       what a former daemon left running; reconcile settles what it left undone
 //!   templates   the templates there are; fill is what one adds to a request
 //!   installed   environments that may have to be pulled first
+//!   listed      lists of them, whole or in pages
 //!   space       the disk they share, while it fills
 //!   history     what they used, over time
 //!   vault       secrets by name, on their way to sandboxes and gateways
@@ -21,6 +22,7 @@ mod fork;
 mod history;
 mod installed;
 mod leaving;
+mod listed;
 mod one_shot;
 mod pool;
 mod reconcile;
@@ -64,6 +66,8 @@ pub struct Sandboxes {
     pub(crate) pool: Pool,
     pub(crate) leaving: Arc<Leaving>,
     pub(crate) templates: TemplateTable,
+    /// Held while a secret is counted and kept.
+    secrets: Arc<tokio::sync::Mutex<()>>,
     /// Patterns of well-known credentials that are redacted from output.
     pub(crate) patterns: Patterns,
     /// Redacts these patterns in commands of plain sandboxes, if the operator enables it.
@@ -82,6 +86,7 @@ impl Sandboxes {
             false => Redactor::idle(),
         };
         let runtimes = Runtimes::new(runtimes, shared.proofs.clone());
+        let templates = TemplateTable::new(config.quota.clone());
         Sandboxes {
             shared,
             table,
@@ -91,7 +96,8 @@ impl Sandboxes {
             environments_in_use: RwLock::new(()),
             pool: Pool::default(),
             leaving: Arc::default(),
-            templates: TemplateTable::default(),
+            templates,
+            secrets: Arc::default(),
             patterns,
             commands,
         }
@@ -103,13 +109,6 @@ impl Sandboxes {
         all.iter()
             .filter(|handle| handle.state() != State::Stopped)
             .count()
-    }
-
-    /// The sandboxes there are, without one-shots that have ended.
-    pub(crate) async fn present(&self) -> Vec<Sandbox> {
-        self.leaving.gone().await;
-        let all = self.table.all();
-        all.iter().map(|handle| handle.sandbox()).collect()
     }
 
     /// Lets runtimes delete what they derived from removed environments. A failure only costs space
@@ -236,10 +235,19 @@ impl Sandboxes {
         };
         let id = row.sandbox.sandbox_id.clone();
         let claim = Claim::of(&row.sandbox, row.launch.as_ref());
+        let made_from = row.sandbox.template.as_ref().map(|from| from.name.clone());
         let (driver, handle) =
             Driver::new(self.shared.clone(), admitted.runtime.clone(), keep, row);
-        self.table
-            .enter(&id, handle.clone(), claim, Some(self.bounds()))?;
+        let template = made_from.filter(|_| !matches!(origin, Origin::Copy { .. }));
+        let enter = || {
+            self.table
+                .enter(&id, handle.clone(), claim, Some(self.bounds()))
+        };
+        match template {
+            // It is not removed between the look at it and this.
+            Some(name) => self.templates.while_there(&name, enter)?,
+            None => enter()?,
+        }
         let (answer, answered) = oneshot::channel();
         // Only making it is done for the call; the driver goes on.
         tokio::spawn(driver.create(origin, answer, audit::current()));
@@ -276,6 +284,16 @@ impl Sandboxes {
     pub(crate) async fn policy(&self, name: &str) -> Result<motu_policy::Known> {
         let (shelf, name) = (self.shared.home.policies(), name.to_string());
         blocking(move || shelf.get(&name)).await
+    }
+
+    /// A sandbox that came from a template, if there is one.
+    pub(crate) fn user_of(&self, template: &str) -> Option<SandboxId> {
+        let all = self.table.all().into_iter().map(|handle| handle.sandbox());
+        let mut users = all.filter(|sandbox| {
+            let from = sandbox.template.as_ref();
+            from.is_some_and(|from| from.name == template)
+        });
+        users.next().map(|sandbox| sandbox.sandbox_id)
     }
 
     /// Digests of environments that sandboxes, the pool or templates use.

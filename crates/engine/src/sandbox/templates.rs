@@ -1,9 +1,11 @@
 //! The table of templates, with a lock for each name.
 
+use crate::quota::Named;
+use motu_core::config::QuotaConfig;
 use motu_core::hint;
 use motu_core::hint::verb;
 use motu_core::template::Template;
-use motu_core::{Error, ErrorKind, Result, limits};
+use motu_core::{Error, ErrorKind, Result, SandboxId, limits};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::sync::OwnedMutexGuard;
@@ -13,11 +15,19 @@ pub type Turn = OwnedMutexGuard<()>;
 
 #[derive(Debug, Default)]
 pub struct TemplateTable {
+    quota: QuotaConfig,
     all: Mutex<BTreeMap<String, Template>>,
     turns: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
 }
 
 impl TemplateTable {
+    pub fn new(quota: QuotaConfig) -> TemplateTable {
+        TemplateTable {
+            quota,
+            ..TemplateTable::default()
+        }
+    }
+
     fn all(&self) -> MutexGuard<'_, BTreeMap<String, Template>> {
         lock(&self.all)
     }
@@ -63,18 +73,67 @@ impl TemplateTable {
 
     /// Checks that one more template may be added.
     pub fn check_room(&self, name: &str) -> Result<()> {
-        room(&self.all(), name)
+        self.room(&self.all(), name)
     }
 
     /// Adds or replaces a template; returns the replaced one.
     pub fn enter(&self, template: Template) -> Result<Option<Template>> {
         let mut all = self.all();
-        room(&all, &template.name)?;
+        self.room(&all, &template.name)?;
         Ok(all.insert(template.name.clone(), template))
     }
 
-    pub fn remove(&self, name: &str) -> Option<Template> {
-        self.all().remove(name)
+    /// Puts a template back that is in the store, whatever the limits are by now.
+    pub fn restore(&self, template: Template) {
+        self.all().insert(template.name.clone(), template);
+    }
+
+    fn room(&self, all: &BTreeMap<String, Template>, name: &str) -> Result<()> {
+        let limit = limits::TEMPLATES;
+        if all.contains_key(name) {
+            return Ok(());
+        }
+        if all.len() as u64 >= limit.max {
+            return Err(Error::limit(format!(
+                "there are {} templates, which is {}",
+                all.len(),
+                limit.name
+            ))
+            .hint(hint!["remove one with ", verb("remove_template")])
+            .details(serde_json::json!({"limit": limit.name, "max": limit.max})));
+        }
+        Named::Templates.check(&self.quota, name, all.keys().map(String::as_str))
+    }
+
+    /// Forgets a template that was not stored.
+    pub fn forget(&self, name: &str) {
+        self.all().remove(name);
+    }
+
+    /// Removes a template that nothing was made from. Whoever enters a sandbox of it waits
+    /// meanwhile ([`TemplateTable::while_there`]).
+    pub fn remove(&self, name: &str, user: impl FnOnce() -> Option<SandboxId>) -> Result<()> {
+        let mut all = self.all();
+        if let Some(user) = user() {
+            return Err(
+                Error::conflict(format!("the template {name} is used by {user}"))
+                    .hint("remove the sandboxes and workspaces that came from it first")
+                    .details(serde_json::json!({"template": name, "sandbox_id": user})),
+            );
+        }
+        all.remove(name);
+        Ok(())
+    }
+
+    /// Does something that makes a sandbox of a template, which is there until it is done.
+    pub fn while_there<T>(&self, name: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        let all = self.all();
+        if !all.contains_key(name) {
+            return Err(Error::conflict(format!(
+                "the template {name} was removed meanwhile"
+            )));
+        }
+        work()
     }
 
     /// Digests of environments built by setups.
@@ -83,20 +142,6 @@ impl TemplateTable {
         let built = all.values().filter_map(|template| template.built.as_ref());
         built.map(|built| built.digest.clone()).collect()
     }
-}
-
-fn room(all: &BTreeMap<String, Template>, name: &str) -> Result<()> {
-    let limit = limits::TEMPLATES;
-    if all.contains_key(name) || (all.len() as u64) < limit.max {
-        return Ok(());
-    }
-    Err(Error::limit(format!(
-        "there are {} templates, which is {}",
-        all.len(),
-        limit.name
-    ))
-    .hint(hint!["remove one with ", verb("remove_template")])
-    .details(serde_json::json!({"limit": limit.name, "max": limit.max})))
 }
 
 fn lock<T>(all: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -2,6 +2,7 @@
 
 use super::Sandboxes;
 use crate::blocking::blocking;
+use crate::quota::Named;
 use crate::secrets;
 use motu_core::call::SecretRef;
 use motu_core::lists::SecretList;
@@ -22,7 +23,16 @@ pub(crate) struct Sorted {
 impl Sandboxes {
     pub(crate) async fn keep_secret(&self, name: &str, ask: SetSecret) -> Result<SecretSummary> {
         let (home, own) = (self.shared.home.path().to_path_buf(), name.to_string());
-        let kept = blocking(move || secrets::set(&home, &own, ask)).await?;
+        let quota = self.config.quota.clone();
+        // Goes along: a caller that leaves does not end what is being written.
+        let counted = self.secrets.clone().lock_owned().await;
+        let kept = blocking(move || {
+            let _counted = counted;
+            let there = secrets::names(&home)?;
+            Named::Secrets.check(&quota, &own, there.iter().map(String::as_str))?;
+            secrets::set(&home, &own, ask)
+        })
+        .await?;
         self.tell_gateways(name).await?;
         Ok(kept)
     }

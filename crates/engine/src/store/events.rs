@@ -8,18 +8,22 @@
 //! Numbers begin at the time of day in milliseconds, and jump there at each start of a daemon if
 //! they are behind: a store that was made anew or brought back from a backup gives no number that
 //! a reader may have seen already.
+//!
+//! So many events are kept together. When they are more, those who have the most lose their oldest
+//! ([`share`]): a project that is busy forgets its own, and a quiet one keeps what it has.
 
 use super::{Store, Work};
 use crate::lifecycle::is_expiry;
-use motu_core::Result;
 use motu_core::event::{Event, EventFacts, EventKind, Happened};
 use motu_core::sandbox::{PausedBy, Sandbox, State};
+use motu_core::{Project, Result};
 use rusqlite::{OptionalExtension, params};
 use tokio::sync::watch;
 
 /// How often the oldest are forgotten: so many more than are kept may be there.
 const TRIM_EVERY: u64 = 256;
-/// The number until which events were forgotten.
+/// The number until which events were forgotten: of everybody, and with a project behind it of
+/// that one.
 const FORGOTTEN: &str = "events_forgotten";
 
 /// Some events after a number.
@@ -28,7 +32,8 @@ pub struct Page {
     pub events: Vec<Event>,
     /// Everything until here was looked at.
     pub until: u64,
-    /// Events until this number are not kept any more.
+    /// Events until this number are not kept any more: of the project that was asked for, or of
+    /// some project.
     pub forgotten: u64,
     /// The last number that was given.
     pub last: u64,
@@ -54,7 +59,7 @@ impl Store {
                 )?,
                 None => {
                     // Who has a number of an earlier store is told that its events are gone.
-                    forget(transaction, now)?;
+                    forget(transaction, None, now)?;
                     transaction.execute(
                         "INSERT INTO sqlite_sequence VALUES ('events', ?1)",
                         params![now],
@@ -81,25 +86,20 @@ impl Store {
         }
     }
 
-    /// Events after a number, at most so many. One that cannot be read is passed over, and the
-    /// daemon's log says so.
-    pub async fn events(&self, after: u64, most: usize) -> Result<Page> {
+    /// Events after a number, of one project or of everybody, at most so many. One that cannot be
+    /// read is passed over, and the daemon's log says so.
+    pub async fn events(&self, project: Option<&Project>, after: u64, most: usize) -> Result<Page> {
+        let project = project.map(ToString::to_string);
         let (mut page, rows) = self
             .with("events", move |transaction| {
-                let mut query = transaction.prepare_cached(
-                    "SELECT sequence, event FROM events WHERE sequence > ?1 ORDER BY sequence LIMIT ?2",
-                )?;
-                let rows = query.query_map(params![to_signed(after), most as i64], |row| {
-                    Ok((row.get(0)?, row.get::<_, String>(1).unwrap_or_default()))
-                })?;
-                let rows: Vec<(i64, String)> = rows.collect::<rusqlite::Result<_>>()?;
+                let rows = rows(transaction, project.as_deref(), after, most)?;
                 let last = last(transaction)?;
                 let page = Page {
                     until: match rows.last() {
                         Some((sequence, _)) if rows.len() == most => sequence.unsigned_abs(),
                         _ => last.max(after),
                     },
-                    forgotten: forgotten(transaction)?,
+                    forgotten: forgotten(transaction, project.as_deref())?,
                     last,
                     events: Vec::new(),
                 };
@@ -121,13 +121,36 @@ impl Store {
     }
 }
 
+/// Numbers and texts of events, in their order.
+fn rows(
+    transaction: &Work<'_>,
+    project: Option<&str>,
+    after: u64,
+    most: usize,
+) -> rusqlite::Result<Vec<(i64, String)>> {
+    let mut query = transaction.prepare_cached(match project {
+        Some(_) => {
+            "SELECT sequence, event FROM events
+             WHERE project = ?3 AND sequence > ?1 ORDER BY sequence LIMIT ?2"
+        }
+        None => "SELECT sequence, event FROM events WHERE sequence > ?1 ORDER BY sequence LIMIT ?2",
+    })?;
+    let (after, most) = (to_signed(after), most as i64);
+    let rows = match project {
+        Some(project) => query.query(params![after, most, project])?,
+        None => query.query(params![after, most])?,
+    };
+    let text = |row: &rusqlite::Row<'_>| row.get::<_, String>(1).unwrap_or_default();
+    rows.mapped(|row| Ok((row.get(0)?, text(row)))).collect()
+}
+
 /// Writes an event, and says so to those who wait once the transaction is through.
 pub(super) fn add(transaction: &Work<'_>, event: &Happened) -> rusqlite::Result<()> {
     let json = serde_json::to_string(event)
         .map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;
     transaction
-        .prepare_cached("INSERT INTO events (event) VALUES (?1)")?
-        .execute(params![json])?;
+        .prepare_cached("INSERT INTO events (event, project) VALUES (?1, ?2)")?
+        .execute(params![json, event.project])?;
     let sequence = transaction.last_insert_rowid().unsigned_abs();
     transaction.told(sequence);
     if sequence.is_multiple_of(TRIM_EVERY) {
@@ -136,39 +159,73 @@ pub(super) fn add(transaction: &Work<'_>, event: &Happened) -> rusqlite::Result<
     Ok(())
 }
 
-/// Forgets the oldest events that are too many.
+/// Forgets the oldest events of those projects that have too many.
 fn trim(transaction: &Work<'_>) -> rusqlite::Result<()> {
-    let newest: Option<i64> = transaction
-        .query_row(
-            "SELECT sequence FROM events ORDER BY sequence DESC LIMIT 1 OFFSET ?1",
-            params![to_signed(transaction.kept())],
-            |row| row.get(0),
-        )
-        .optional()?;
-    if let Some(newest) = newest {
-        transaction.execute("DELETE FROM events WHERE sequence <= ?1", params![newest])?;
-        forget(transaction, newest)?;
+    let mut query =
+        transaction.prepare_cached("SELECT project, count(*) FROM events GROUP BY project")?;
+    let counts = query.query_map([], |row| Ok((row.get(0)?, row.get::<_, i64>(1)?)))?;
+    let counts: Vec<(String, i64)> = counts.collect::<rusqlite::Result<_>>()?;
+    let kept = share(
+        counts.iter().map(|(_, count)| count.unsigned_abs()),
+        transaction.kept(),
+    );
+    let newest_forgotten = "SELECT sequence FROM events WHERE project = ?1
+         ORDER BY sequence DESC LIMIT 1 OFFSET ?2";
+    let delete = "DELETE FROM events WHERE project = ?1 AND sequence <= ?2";
+    for (project, _) in counts
+        .iter()
+        .filter(|(_, count)| count.unsigned_abs() > kept)
+    {
+        let until: i64 =
+            transaction.query_row(newest_forgotten, params![project, to_signed(kept)], |row| {
+                row.get(0)
+            })?;
+        transaction.execute(delete, params![project, until])?;
+        forget(transaction, Some(project), until)?;
     }
     Ok(())
 }
 
-fn forget(transaction: &Work<'_>, until: i64) -> rusqlite::Result<()> {
+/// How many events each may have, so that all have no more than so many together. Who has fewer
+/// keeps them, and what they leave is shared by the others.
+fn share(counts: impl Iterator<Item = u64>, kept: u64) -> u64 {
+    let mut counts: Vec<u64> = counts.collect();
+    counts.sort_unstable();
+    let mut left = kept;
+    for (at, count) in counts.iter().enumerate() {
+        let each = left / (counts.len() - at) as u64;
+        if *count > each {
+            return each;
+        }
+        left -= count;
+    }
+    u64::MAX
+}
+
+fn forgotten_of(project: Option<&str>) -> String {
+    match project {
+        Some(project) => format!("{FORGOTTEN}/{project}"),
+        None => FORGOTTEN.to_string(),
+    }
+}
+
+fn forget(transaction: &Work<'_>, project: Option<&str>, until: i64) -> rusqlite::Result<()> {
     transaction.execute(
         "INSERT OR REPLACE INTO meta VALUES (?1, ?2)",
-        params![FORGOTTEN, until.to_string()],
+        params![forgotten_of(project), until.to_string()],
     )?;
     Ok(())
 }
 
-fn forgotten(transaction: &Work<'_>) -> rusqlite::Result<u64> {
-    let until: Option<String> = transaction
-        .query_row(
-            "SELECT value FROM meta WHERE key = ?1",
-            params![FORGOTTEN],
-            |row| row.get(0),
-        )
-        .optional()?;
-    Ok(until.and_then(|until| until.parse().ok()).unwrap_or(0))
+/// The number until which events of a project, or of anybody, were forgotten.
+fn forgotten(transaction: &Work<'_>, project: Option<&str>) -> rusqlite::Result<u64> {
+    let mut query = transaction.prepare_cached(match project {
+        Some(_) => "SELECT max(CAST(value AS INTEGER)) FROM meta WHERE key IN (?1, ?2)",
+        None => "SELECT max(CAST(value AS INTEGER)) FROM meta WHERE key = ?1 OR key GLOB ?2",
+    })?;
+    let which = forgotten_of(Some(project.unwrap_or("*")));
+    let until: Option<i64> = query.query_row(params![FORGOTTEN, which], |row| row.get(0))?;
+    Ok(until.unwrap_or(0).unsigned_abs())
 }
 
 fn last(transaction: &Work<'_>) -> rusqlite::Result<u64> {
@@ -276,4 +333,38 @@ fn facts_of(kind: EventKind, sandbox: &Sandbox) -> EventFacts {
         facts.environment = Some(sandbox.environment.clone());
     }
     facts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::share;
+    use proptest::prelude::*;
+
+    #[test]
+    fn who_has_the_most_loses_the_oldest() {
+        for (counts, kept, each) in [
+            (&[][..], 100, u64::MAX),
+            (&[40, 60], 100, u64::MAX),
+            (&[256], 100, 100),
+            (&[5, 300], 100, 95),
+            (&[300, 5, 300], 100, 47),
+            (&[300, 300], 100, 50),
+        ] {
+            assert_eq!(share(counts.iter().copied(), kept), each, "{counts:?}");
+        }
+    }
+
+    proptest! {
+        /// No more are kept than may be, and nobody loses any below an equal share.
+        #[test]
+        fn a_share_is_fair(counts in proptest::collection::vec(0u64..500, 1..20), kept in 20u64..2000) {
+            let each = share(counts.iter().copied(), kept);
+            let after: u64 = counts.iter().map(|count| *count.min(&each)).sum();
+            prop_assert!(after <= kept, "{after}");
+            prop_assert!(each >= kept / counts.len() as u64);
+            let all: u64 = counts.iter().sum();
+            // Nothing is forgotten that could stay, but for what cannot be divided.
+            prop_assert!(all <= kept || after + counts.len() as u64 > kept);
+        }
+    }
 }

@@ -6,6 +6,7 @@
 //! everything acknowledged before that is in `motu.db` itself. The schema is a list of numbered
 //! steps; `user_version` is the number of steps a database has taken.
 
+mod ages;
 mod baselines;
 mod events;
 mod json;
@@ -44,6 +45,8 @@ const MIGRATIONS: &[&str] = &[
     include_str!("0006_templates.sql"),
     include_str!("0007_keys.sql"),
     include_str!("0008_events.sql"),
+    include_str!("0009_ages.sql"),
+    include_str!("0010_event_projects.sql"),
 ];
 
 /// How long to wait while another process locks the database.
@@ -119,6 +122,7 @@ impl Store {
         let base = Base::new(path.parent().unwrap_or(Path::new("/")));
         prepare(&mut connection)?;
         rows::make_relative(&mut connection, &base).map_err(|error| failed("migrate", &error))?;
+        ages::fill(&mut connection).map_err(|error| failed("migrate", &error))?;
         let (jobs, queue) = mpsc::channel::<Job>();
         std::thread::Builder::new()
             .name("store".to_string())

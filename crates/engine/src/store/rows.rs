@@ -1,5 +1,6 @@
 //! Rows of the store.
 
+use super::ages::nanoseconds;
 use super::json::{damaged, from_json, to_json};
 use super::{Store, WorkspaceRecord};
 use crate::launch::Launch;
@@ -99,6 +100,10 @@ impl Store {
         let key = row.sandbox.sandbox_id.to_string();
         let (state, runtime) = (row.sandbox.state.as_str(), row.sandbox.runtime.clone());
         let (baseline, revision) = (row.baseline(), row.revision as i64);
+        let (age, owner) = (
+            nanoseconds(row.sandbox.created_at),
+            row.sandbox.owner.clone(),
+        );
         let inserted = self.transact("insert", durability(row), move |transaction| {
             if let Some(baseline) = baseline
                 && !super::baselines::refer(transaction, &baseline, &key)?
@@ -111,8 +116,10 @@ impl Store {
                 params![key],
             )?;
             transaction.execute(
-                "INSERT INTO sandboxes VALUES (?1, ?2, ?3, ?4, ?5, unixepoch(), ?6, ?7)",
-                params![key, state, runtime, sandbox, machine, launch, revision],
+                "INSERT INTO sandboxes VALUES (?1, ?2, ?3, ?4, ?5, unixepoch(), ?6, ?7, ?8, ?9)",
+                params![
+                    key, state, runtime, sandbox, machine, launch, revision, age, owner
+                ],
             )?;
             Ok(true)
         });
@@ -196,21 +203,6 @@ impl Store {
         found.map(|columns| self.decode(columns)).transpose()
     }
 
-    /// Destroyed sandboxes that are still remembered.
-    pub async fn tombstones(&self) -> Result<Vec<Sandbox>> {
-        let rows: Vec<String> = self
-            .with("list", |transaction| {
-                let mut query = transaction
-                    .prepare("SELECT sandbox FROM sandboxes WHERE state = 'destroyed'")?;
-                let rows = query.query_map([], |row| row.get(0))?;
-                rows.collect()
-            })
-            .await?;
-        // A tombstone that cannot be parsed is skipped.
-        let read = |text: String| serde_json::from_str(&text).ok();
-        Ok(rows.into_iter().filter_map(read).collect())
-    }
-
     /// All stored sandboxes, tombstones included. A row that cannot be parsed is returned as an
     /// error.
     pub async fn all(&self) -> Result<Vec<Stored>> {
@@ -242,14 +234,20 @@ impl Store {
         let (sandbox, machine, launch, revision) = self.encode(row)?;
         let key = row.sandbox.sandbox_id.to_string();
         let (state, runtime) = (row.sandbox.state.as_str(), row.sandbox.runtime.clone());
+        let (age, owner) = (
+            nanoseconds(row.sandbox.created_at),
+            row.sandbox.owner.clone(),
+        );
         let baseline = row.baseline();
         let workspace = workspace.cloned();
         let json = workspace.as_ref().map(|found| to_json(&found.workspace));
         let json = json.transpose()?;
         self.with_durable("restore", move |transaction| {
             transaction.execute(
-                "INSERT OR REPLACE INTO sandboxes VALUES (?1, ?2, ?3, ?4, ?5, unixepoch(), ?6, ?7)",
-                params![key, state, runtime, sandbox, machine, launch, revision],
+                "INSERT OR REPLACE INTO sandboxes VALUES (?1, ?2, ?3, ?4, ?5, unixepoch(), ?6, ?7, ?8, ?9)",
+                params![
+                    key, state, runtime, sandbox, machine, launch, revision, age, owner
+                ],
             )?;
             if let Some(baseline) = baseline {
                 transaction.execute(
@@ -335,8 +333,7 @@ mod tests {
 
     fn raw(path: &std::path::Path, id: &str, sandbox: &str, machine: &str) {
         let connection = Connection::open(path).unwrap();
-        let insert =
-            "INSERT INTO sandboxes VALUES (?1, 'stopped', 'container', ?2, ?3, 0, NULL, 0)";
+        let insert = "INSERT INTO sandboxes VALUES (?1, 'stopped', 'container', ?2, ?3, 0, NULL, 0, NULL, '')";
         let done = connection.execute(insert, params![id, sandbox, machine]);
         assert_eq!(done, Ok(1));
     }

@@ -49,7 +49,7 @@ impl Templates {
     /// Loads the stored templates.
     pub(crate) async fn adopt(&self) -> Result<()> {
         for template in self.sandboxes.shared.store.templates().await? {
-            self.sandboxes.templates.enter(template)?;
+            self.sandboxes.templates.restore(template);
         }
         Ok(())
     }
@@ -110,13 +110,16 @@ impl Templates {
         Ok(self.with_pool(kept))
     }
 
-    /// Removes a template. Its waiting machines end; sandboxes made from it stay.
+    /// Removes a template that no sandbox came from. Its waiting machines end.
     pub(crate) async fn remove(&self, name: &str) -> Result<Template> {
         let turn = self.sandboxes.templates.turn(name).await;
         let gone = self.get(name)?;
-        self.sandboxes.templates.remove(name);
+        // A one-shot that has ended uses nothing any more.
+        self.sandboxes.leaving.gone().await;
+        let user = || self.sandboxes.user_of(name);
+        self.sandboxes.templates.remove(name, user)?;
         if let Err(error) = self.sandboxes.shared.store.delete_template(name).await {
-            self.sandboxes.templates.enter(gone)?;
+            self.sandboxes.templates.restore(gone);
             return Err(error);
         }
         drop(turn);
@@ -165,8 +168,8 @@ impl Templates {
         self.sandboxes.templates.enter(template.clone())?;
         if let Err(error) = self.sandboxes.shared.store.put_template(&template).await {
             match before {
-                Some(old) => drop(self.sandboxes.templates.enter(old)?),
-                None => drop(self.sandboxes.templates.remove(name)),
+                Some(old) => self.sandboxes.templates.restore(old),
+                None => self.sandboxes.templates.forget(name),
             }
             return Err(error);
         }

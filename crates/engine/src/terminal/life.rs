@@ -76,7 +76,9 @@ impl Terminals {
         if let Some(row) = row.as_ref().filter(|row| row.is_alive()) {
             return self.found(id, row, request).await;
         }
-        let _opening = self.sessions.admit(entry)?;
+        let _opening = self
+            .sessions
+            .admit(id, entry, &self.sandboxes.config.quota)?;
         let before = row.as_ref().map(|row| &row.sandbox_id);
         let place = self.terminal_place(request, before).await?;
         let plan = self.plan_shell(request, &place)?;

@@ -3,6 +3,8 @@
 use super::handle::Handle;
 use super::known::Known;
 use super::writer::Writer;
+use crate::quota::Named;
+use motu_core::config::QuotaConfig;
 use motu_core::hint;
 use motu_core::hint::verb;
 use motu_core::terminal::TerminalId;
@@ -141,8 +143,15 @@ impl Sessions {
     }
 
     /// Reserves a place among the living sessions.
-    pub fn admit(&self, entry: &Arc<Entry>) -> Result<Opening> {
+    pub fn admit(
+        &self,
+        id: &TerminalId,
+        entry: &Arc<Entry>,
+        quota: &QuotaConfig,
+    ) -> Result<Opening> {
         let entries = locked(&self.entries);
+        let alive = entries.iter().filter(|(_, entry)| entry.counts());
+        Named::Terminals.check(quota, id.as_str(), alive.map(|(id, _)| id.as_str()))?;
         let living = entries.values().filter(|entry| entry.counts()).count() as u64;
         if living >= limits::TERMINALS.max {
             return Err(Error::limit(format!(
@@ -246,9 +255,13 @@ mod tests {
             put(&terminals, &format!("s{number}"), None);
         }
         let place = |name: &str| terminals.entry(&TerminalId::parse(name).unwrap());
+        let admit = |name: &str| {
+            let id = TerminalId::parse(name).unwrap();
+            terminals.admit(&id, &place(name), &QuotaConfig::default())
+        };
         // The last place is taken by one that is being opened.
-        let last = terminals.admit(&place("last")).unwrap();
-        let error = terminals.admit(&place("more")).unwrap_err();
+        let last = admit("last").unwrap();
+        let error = admit("more").unwrap_err();
         assert_eq!(error.kind, ErrorKind::Limit);
         assert_eq!(error.details["limit"], "terminals");
         assert!(error.hint.unwrap().contains("terminate"));
@@ -258,7 +271,7 @@ mod tests {
         assert!(terminals.get(&TerminalId::parse("ended").unwrap()).is_ok());
         // A session that was not opened, or has ended, makes room.
         drop(last);
-        let last = terminals.admit(&place("more"));
+        let last = admit("more");
         assert!(last.is_ok());
     }
 }

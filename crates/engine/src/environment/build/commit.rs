@@ -26,6 +26,8 @@ impl Environments {
                  user's machines leave belong to ids that stand for others",
             ));
         }
+        // Asked for before the machine is stopped for it.
+        let _place = self.place(&ask.name).await?;
         let ran = matches!(handle.state(), State::Running | State::Paused);
         let sandbox = handle.stop().await?;
         let made = self.made_of(handle, &sandbox, &ask.name);
