@@ -8,6 +8,8 @@
 mod host;
 #[expect(dead_code, reason = "other stories compare what they are told")]
 mod story;
+#[path = "service/upgraded.rs"]
+mod upgraded;
 
 use host::{Ask, Host};
 use motu_conformance::skip;
@@ -125,6 +127,63 @@ fn what_a_client_has_is_not_sent_again_and_not_overwritten() {
     let version = format!("If-None-Match: {}", template.header("etag").unwrap());
     let again = host.call(&key, Ask::get("/v1/environments/busybox").header(&version));
     assert_eq!((again.status, again.text.as_str()), (304, ""));
+}
+
+#[test]
+fn of_two_who_have_seen_the_same_one_writes() {
+    let host = Host::new("");
+    let key = host.key(&[]);
+    let made = json!({"environment": "busybox", "sandbox_id": "box"});
+    let made = host.call(&key, Ask::post("/v1/sandboxes", made));
+    assert_eq!(made.status, 201, "{made}");
+    let bearer = format!("Authorization: Bearer {key}");
+    // Texts of one length: times are as coarse as the clock, and tell nothing.
+    let write = |file: &str, condition: &str, number: usize| {
+        let mut curl = motu_needs::command("curl");
+        curl.args([
+            "--silent",
+            "--output",
+            "/dev/null",
+            "--write-out",
+            "%{http_code}",
+        ]);
+        curl.args([
+            "--request",
+            "PUT",
+            "--header",
+            &bearer,
+            "--header",
+            condition,
+        ]);
+        curl.args(["--data-binary", &format!("writer {number}")]);
+        let output = curl.arg(format!("http://{}{file}", host.address)).output();
+        String::from_utf8(output.unwrap().stdout).unwrap()
+    };
+    let race = |file: &str, condition: &str| {
+        let answers: Vec<String> = std::thread::scope(|scope| {
+            let write = &write;
+            let writers: Vec<_> = (0..6)
+                .map(|number| scope.spawn(move || write(file, condition, number)))
+                .collect();
+            writers.into_iter().map(|one| one.join().unwrap()).collect()
+        });
+        let won: Vec<usize> = (0..6).filter(|one| answers[*one] == "200").collect();
+        let late = answers.iter().filter(|status| *status == "412").count();
+        assert_eq!((won.len(), late), (1, 5), "{condition}: {answers:?}");
+        let read = host.call(&key, Ask::get(file));
+        assert_eq!(read.text, format!("writer {}", won[0]));
+        format!("If-Match: {}", read.header("etag").unwrap())
+    };
+    for round in 0..5 {
+        let file = format!("/v1/sandboxes/box/files/content?path=/tmp/{round}");
+        let mut condition = race(&file, "If-None-Match: *");
+        for _ in 0..4 {
+            condition = race(&file, &condition);
+        }
+        // A write without a condition counts, too.
+        assert_eq!(write(&file, "X-Nothing: 1", 7), "200");
+        assert_eq!(write(&file, &condition, 8), "412");
+    }
 }
 
 /// A request on a connection of its own, with its body begun.

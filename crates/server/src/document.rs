@@ -2,6 +2,7 @@
 //!
 //! The daemon serves `docs/openapi.json` as it is; a test makes it anew from here and compares.
 
+mod capsules;
 mod statements;
 
 use crate::corridor::KILL_PATH;
@@ -54,10 +55,12 @@ pub fn openapi() -> Value {
     let mut document = Document::default();
     verb::visit(&mut document);
     document.by_hand();
+    document.capsules();
     statements::state(&mut document.schemas, &document.requests);
     document.give_paths_two_forms();
     let about: Vec<Value> = FAMILIES
         .iter()
+        .chain([&capsules::FAMILY])
         .map(|(name, about)| json!({"name": name, "description": about}))
         .collect();
     json!({

@@ -40,7 +40,8 @@ pub fn serve_attached(app: &App, upgrade: WebSocketUpgrade, session: ExecSession
     accept(app, upgrade, |socket| speak(socket, Ok(session)))
 }
 
-fn accept<F, Fut>(app: &App, upgrade: WebSocketUpgrade, talk: F) -> Response
+/// Takes a connection over, and talks until the talk is done.
+pub fn accept<F, Fut>(app: &App, upgrade: WebSocketUpgrade, talk: F) -> Response
 where
     F: FnOnce(WebSocket) -> Fut + Send + 'static,
     Fut: Future<Output = ()> + Send + 'static,
@@ -130,7 +131,8 @@ fn decode(message: bytes::Bytes) -> Result<Frame> {
     }
 }
 
-async fn first<T: DeserializeOwned>(socket: &mut WebSocket) -> Result<T> {
+/// The first message, which is the request.
+pub async fn first<T: DeserializeOwned>(socket: &mut WebSocket) -> Result<T> {
     while let Some(Ok(message)) = socket.recv().await {
         match message {
             Message::Text(text) => return parse_json(text.as_bytes()),

@@ -1,6 +1,6 @@
 //! Files of a capsule.
 
-use super::shapes::Entry;
+use super::shapes::{CapsuleAt, Entry};
 use super::{Answer, desk, id};
 use crate::app::App;
 use crate::extract::{Introduced, broken, limit, read_json, read_limited};
@@ -19,19 +19,6 @@ use motu_core::limits::LIST_ENTRIES;
 use motu_core::{Error, Result, verb};
 use serde::Deserialize;
 use serde_json::{Value, json};
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct At {
-    path: String,
-    depth: Option<u32>,
-}
-
-impl At {
-    fn path(&self) -> Result<GuestPath> {
-        GuestPath::new(self.path.clone().into_bytes())
-    }
-}
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -120,7 +107,7 @@ pub async fn read(
     Path(one): Path<String>,
     body: Body,
 ) -> Answer<Response> {
-    let at: At = read_json(body).await?;
+    let at: CapsuleAt = read_json(body).await?;
     let ask = ReadFile {
         path: at.path()?,
         offset: 0,
@@ -139,7 +126,7 @@ pub async fn list(
     Path(one): Path<String>,
     body: Body,
 ) -> Answer<Json<Value>> {
-    let at: At = read_json(body).await?;
+    let at: CapsuleAt = read_json(body).await?;
     let options = ListOptions {
         depth: at.depth,
         limit: Some(LIST_ENTRIES.max),
@@ -162,7 +149,7 @@ pub async fn mkdir(
     Path(one): Path<String>,
     body: Body,
 ) -> Answer<Json<Value>> {
-    let at: At = read_json(body).await?;
+    let at: CapsuleAt = read_json(body).await?;
     let ask = MakeDirectory {
         path: at.path()?,
         mode: None,
@@ -180,7 +167,7 @@ pub async fn remove(
     Path(one): Path<String>,
     body: Body,
 ) -> Answer<StatusCode> {
-    let at: At = read_json(body).await?;
+    let at: CapsuleAt = read_json(body).await?;
     let ask = RemoveFile {
         path: at.path()?,
         recursive: true,

@@ -5,7 +5,8 @@
 
 mod commands;
 mod files;
-mod shapes;
+mod live;
+pub mod shapes;
 mod snapshots;
 
 use crate::app::App;
@@ -39,6 +40,12 @@ pub fn routes() -> Router<App> {
         .route(
             &format!("{one}/processes/{{selector}}"),
             delete(commands::kill),
+        )
+        .route(&format!("{one}/exec/stream"), get(live::exec))
+        .route(&format!("{one}/pty"), get(live::pty))
+        .route(
+            &format!("{one}/processes/{{selector}}/stream"),
+            get(live::process),
         )
         .route(&format!("{one}/metrics"), get(commands::metrics))
         .route(&format!("{one}/files/write"), post(files::write))

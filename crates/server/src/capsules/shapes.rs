@@ -1,15 +1,17 @@
 //! The shapes of host agents: what comes in, and what is answered.
 
 use jiff::Timestamp;
-use motu_core::SandboxId;
-use motu_core::exec::{ExecRequest, Process};
-use motu_core::files::{FileEntry, FileType};
+use motu_core::exec::{ExecRequest, Process, TtySize};
+use motu_core::files::{FileEntry, FileType, GuestPath};
+use motu_core::limits::{TERMINAL_COLS, TERMINAL_ROWS};
 use motu_core::sandbox::{Sandbox, State};
 use motu_core::template::Template;
+use motu_core::{Result, SandboxId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use utoipa::ToSchema;
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct NewCapsule {
     pub template: String,
@@ -19,7 +21,7 @@ pub struct NewCapsule {
     pub timeout_sec: Option<u64>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub struct Capsule {
     pub id: SandboxId,
     pub status: State,
@@ -27,9 +29,13 @@ pub struct Capsule {
     pub vcpus: u64,
     pub memory_mb: u64,
     pub timeout_sec: u64,
+    #[schema(value_type = String, format = DateTime)]
     pub created_at: Timestamp,
+    #[schema(value_type = String, format = DateTime)]
     pub last_active_at: Timestamp,
+    #[schema(value_type = String, format = DateTime)]
     pub last_updated: Timestamp,
+    #[schema(value_type = BTreeMap<String, String>)]
     pub metadata: BTreeMap<&'static str, String>,
 }
 
@@ -57,7 +63,8 @@ impl Capsule {
     }
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[schema(as = CapsuleCommand)]
 #[serde(deny_unknown_fields, default)]
 pub struct NewCommand {
     pub cmd: String,
@@ -87,7 +94,73 @@ impl NewCommand {
     }
 }
 
-#[derive(Debug, Serialize)]
+/// A program on a terminal.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[schema(as = CapsuleTerminal)]
+#[serde(deny_unknown_fields, default)]
+pub struct NewTerminal {
+    pub cmd: String,
+    pub args: Vec<String>,
+    /// Default 80.
+    pub cols: Option<u16>,
+    /// Default 24.
+    pub rows: Option<u16>,
+    /// To find it again by; one is made when missing.
+    pub tag: Option<String>,
+    pub envs: BTreeMap<String, String>,
+    pub cwd: Option<String>,
+    pub user: Option<String>,
+}
+
+impl NewTerminal {
+    pub fn request(self) -> ExecRequest {
+        let size = TtySize {
+            cols: self.cols.unwrap_or(TERMINAL_COLS.default as u16),
+            rows: self.rows.unwrap_or(TERMINAL_ROWS.default as u16),
+        };
+        let command = NewCommand {
+            cmd: self.cmd,
+            args: self.args,
+            tag: self.tag,
+            envs: self.envs,
+            cwd: self.cwd,
+            user: self.user,
+            background: true,
+            timeout_sec: None,
+        };
+        let mut ask = command.request();
+        ask.program.stdin = true;
+        ask.tty = Some(size);
+        ask
+    }
+}
+
+/// A path in a capsule, and how deep to look.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[schema(as = CapsulePath)]
+#[serde(deny_unknown_fields, default)]
+pub struct CapsuleAt {
+    pub path: String,
+    pub depth: Option<u32>,
+}
+
+impl CapsuleAt {
+    pub fn path(&self) -> Result<GuestPath> {
+        GuestPath::new(self.path.clone().into_bytes())
+    }
+}
+
+/// Which capsule is saved, and as what.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[schema(as = SaveCapsule)]
+#[serde(deny_unknown_fields, default)]
+pub struct NewSnapshot {
+    pub sandbox_id: String,
+    pub name: String,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = CapsuleResult)]
 pub struct Ran {
     pub sandbox_id: SandboxId,
     pub cmd: String,
@@ -96,12 +169,14 @@ pub struct Ran {
     pub exit_code: i32,
     pub duration_ms: u64,
     /// `base64` when one of the two is no text.
+    #[schema(value_type = String)]
     pub encoding: &'static str,
     pub timed_out: bool,
     pub truncated: bool,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = CapsuleStarted)]
 pub struct Started {
     pub sandbox_id: SandboxId,
     pub cmd: String,
@@ -109,7 +184,8 @@ pub struct Started {
     pub tag: String,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = CapsuleProcess)]
 pub struct Running {
     pub pid: u32,
     pub tag: String,
@@ -129,7 +205,8 @@ impl Running {
     }
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = CapsulePoint)]
 pub struct Point {
     pub timestamp_unix: i64,
     pub cpu_pct: f64,
@@ -137,7 +214,8 @@ pub struct Point {
     pub disk_bytes: u64,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = CapsuleEntry)]
 pub struct Entry {
     pub name: String,
     pub path: String,
@@ -148,6 +226,7 @@ pub struct Entry {
     pub permissions: String,
     pub owner: String,
     pub group: String,
+    #[schema(value_type = String, format = DateTime)]
     pub modified_at: Timestamp,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub symlink_target: Option<String>,
@@ -170,14 +249,17 @@ impl Entry {
     }
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = SavedCapsule)]
 pub struct Saved {
     pub name: String,
     #[serde(rename = "type")]
+    #[schema(value_type = String)]
     pub kind: &'static str,
     pub vcpus: Option<u64>,
     pub memory_mb: Option<u64>,
     pub size_bytes: Option<u64>,
+    #[schema(value_type = String, format = DateTime)]
     pub created_at: Timestamp,
 }
 

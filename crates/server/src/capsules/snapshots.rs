@@ -1,7 +1,7 @@
 //! Templates that are saved from sandboxes: an environment of their disks, and a template that
 //! starts from it with their size.
 
-use super::shapes::Saved;
+use super::shapes::{NewSnapshot, Saved};
 use super::{Answer, Desk, desk, id};
 use crate::app::App;
 use crate::extract::{Introduced, read_json};
@@ -13,17 +13,9 @@ use motu_core::sandbox::{AfterCommit, CommitSandbox};
 use motu_core::size::Size;
 use motu_core::template::{Template, TemplateDefinition};
 use motu_core::{Error, ErrorKind, Result, verb};
-use serde::Deserialize;
 
 /// The beginning of the names of environments that belong to such templates.
 const SAVED: &str = "snapshot-";
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct New {
-    sandbox_id: String,
-    name: String,
-}
 
 /// Files are saved, not processes; the sandbox goes on as it was.
 pub async fn create(
@@ -32,7 +24,7 @@ pub async fn create(
     body: Body,
 ) -> Answer<(StatusCode, Json<Saved>)> {
     let desk = desk(app, caller);
-    let new: New = read_json(body).await?;
+    let new: NewSnapshot = read_json(body).await?;
     if new.name.is_empty() {
         let error = Error::invalid("no name is given").hint("give `name`");
         return Err(error.into());
@@ -113,26 +105,6 @@ pub async fn remove(
     Path(name): Path<String>,
 ) -> Answer<StatusCode> {
     let desk = desk(app, caller);
-    let known = verb::GetTemplate {
-        name: name.clone(),
-        ask: Default::default(),
-    };
-    let found = desk.call(known).await?;
-    let all = desk
-        .call(verb::ListSandboxes {
-            ask: Default::default(),
-        })
-        .await?;
-    let of = |template: &motu_core::template::TemplateRef| template.name == found.name;
-    if let Some(user) = all.iter().find(|one| one.template.as_ref().is_some_and(of)) {
-        let error = Error::conflict(format!(
-            "the template {name} is used by {}",
-            user.sandbox_id
-        ));
-        return Err(error
-            .hint("destroy the sandboxes that came from it first")
-            .into());
-    }
     let ask = Default::default();
     let gone = desk.call(verb::RemoveTemplate { name, ask }).await?;
     let environment = gone.definition.environment;

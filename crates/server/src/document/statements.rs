@@ -100,6 +100,10 @@ const NEEDED: &[(&str, &[&str])] = &[
     ("TerminalPassword", &["password"]),
     ("CheckPolicy", &["text"]),
     ("Edit", &["path"]),
+    ("NewCapsule", &["template"]),
+    ("CapsuleCommand", &["cmd"]),
+    ("CapsulePath", &["path"]),
+    ("SaveCapsule", &["name", "sandbox_id"]),
 ];
 
 /// Lists and texts that may not be empty.

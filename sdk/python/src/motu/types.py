@@ -470,6 +470,91 @@ class CallState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Capsule:
+    created_at: datetime
+    id: SandboxId
+    last_active_at: datetime
+    last_updated: datetime
+    memory_mb: int
+    metadata: dict[str, str]
+    status: State
+    template: str
+    timeout_sec: int
+    vcpus: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapsuleCommand:
+    args: list[str] = field(default_factory=lambda: [])
+    background: bool = False
+    cmd: str
+    cwd: str | None = None
+    envs: dict[str, str] = field(default_factory=lambda: {})
+    tag: str | None = None
+    timeout_sec: int | None = None
+    user: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapsuleEntry:
+    group: str
+    mode: int
+    modified_at: datetime
+    name: str
+    owner: str
+    path: str
+    permissions: str
+    size: int
+    symlink_target: str | None = None
+    type: FileType
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapsulePath:
+    """A path in a capsule, and how deep to look."""
+    depth: int | None = None
+    path: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapsuleResult:
+    cmd: str
+    duration_ms: int
+    #: `base64` when one of the two is no text.
+    encoding: str
+    exit_code: int
+    sandbox_id: SandboxId
+    stderr: str
+    stdout: str
+    timed_out: bool
+    truncated: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapsuleStarted:
+    cmd: str
+    pid: int
+    sandbox_id: SandboxId
+    tag: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapsuleTerminal:
+    """A program on a terminal."""
+    args: list[str] = field(default_factory=lambda: [])
+    cmd: str | None = None
+    #: Default 80.
+    cols: int | None = None
+    cwd: str | None = None
+    envs: dict[str, str] = field(default_factory=lambda: {})
+    #: Default 24.
+    rows: int | None = None
+    #: To find it again by; one is made when missing.
+    tag: str | None = None
+    user: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeMode:
     #: Octal, such as `0644`.
     mode: str
@@ -1279,6 +1364,15 @@ class NetworkBounds:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NewCapsule:
+    memory_mb: int | None = None
+    template: str
+    #: Paused after so much quiet; 0 is never.
+    timeout_sec: int | None = None
+    vcpus: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NextWords:
     """Words around the other steps."""
     text: str
@@ -1429,6 +1523,14 @@ class Paused:
     """Since when a sandbox is paused, and why."""
     at: datetime
     by: PausedBy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    cpu_pct: float
+    disk_bytes: int
+    mem_bytes: int
+    timestamp_unix: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -1701,6 +1803,14 @@ class RunRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    args: list[str]
+    cmd: str
+    pid: int
+    tag: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeReport:
     """A runtime as it is on this host."""
     capabilities: list[str]
@@ -1765,6 +1875,33 @@ class SandboxList:
 class SaveAs:
     """The name of a new snapshot."""
     snapshot_name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SaveCapsule:
+    """Which capsule is saved, and as what."""
+    name: str
+    sandbox_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saved:
+    created_at: datetime
+    memory_mb: int | None = None
+    name: str
+    size_bytes: int | None = None
+    type: str
+    vcpus: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavedCapsule:
+    created_at: datetime
+    memory_mb: int | None = None
+    name: str
+    size_bytes: int | None = None
+    type: str
+    vcpus: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,381 @@
+//! Capsules and snapshots in the document: addresses that are no verbs of their own.
+
+use super::{Document, answer, content, path_parameters, query_parameters};
+use crate::capsules::shapes::{
+    Capsule, CapsuleAt, Entry, NewCapsule, NewCommand, NewSnapshot, Point, Ran, Running, Saved,
+    Started,
+};
+use motu_core::exec::SignalProcess;
+use motu_core::metrics::ReadMetrics;
+use motu_core::verb::{self, Info, Verb};
+use serde_json::{Value, json};
+use utoipa::ToSchema;
+
+/// The tag of these addresses.
+pub const FAMILY: (&str, &str) = (
+    "capsules",
+    "Sandboxes in the shape of host agents, and templates as snapshots.",
+);
+
+/// One address and method.
+struct At<'a> {
+    path: &'a str,
+    method: &'a str,
+    name: &'static str,
+    about: &'static str,
+    status: u16,
+    parameters: Vec<Value>,
+}
+
+impl Document {
+    pub(super) fn capsules(&mut self) {
+        self.capsule_life();
+        self.capsule_commands();
+        self.capsule_files();
+        self.snapshots();
+        self.capsule_sockets();
+    }
+
+    fn at(&mut self, at: At<'_>, success: Value, request: Option<Value>) {
+        let info = Info {
+            name: at.name,
+            family: FAMILY.0,
+            about: at.about,
+            status: at.status,
+            ..verb::GetSandbox::INFO
+        };
+        let mut operation = self.operation(&info, at.name, success);
+        if !at.parameters.is_empty() {
+            operation["parameters"] = Value::Array(at.parameters);
+        }
+        if let Some(content) = request {
+            operation["requestBody"] = json!({"content": content, "required": true});
+        }
+        self.add(at.path, at.method, operation);
+    }
+
+    /// A request in JSON that takes nothing but its fields.
+    fn asked<T: ToSchema>(&mut self) -> Option<Value> {
+        let schema = self.refer::<T>();
+        self.requests.insert(T::name().to_string());
+        Some(content("application/json", &schema))
+    }
+
+    /// An object of these fields.
+    fn object(&self, fields: &[(&str, Value)]) -> Value {
+        let names: Vec<&str> = fields.iter().map(|(name, _)| *name).collect();
+        let fields: serde_json::Map<String, Value> = fields
+            .iter()
+            .map(|(name, schema)| (name.to_string(), schema.clone()))
+            .collect();
+        let schema = json!({"type": "object", "properties": fields, "required": names});
+        json!({"description": "Done.", "content": content("application/json", &schema)})
+    }
+
+    fn capsule_life(&mut self) {
+        let one = || path_parameters::<verb::GetSandbox>();
+        let (made, all) = (
+            self.json_answer::<Capsule>(),
+            self.json_answer::<Vec<Capsule>>(),
+        );
+        let request = self.asked::<NewCapsule>();
+        let rows: [(&str, &str, &'static str, &'static str, u16, bool); 7] = [
+            (
+                "/v1/capsules",
+                "post",
+                "create_capsule",
+                "Make a capsule\n\n`template` is a template, or else an environment.",
+                201,
+                false,
+            ),
+            (
+                "/v1/capsules",
+                "get",
+                "list_capsules",
+                "Every capsule",
+                200,
+                false,
+            ),
+            (
+                "/v1/capsules/{id}",
+                "get",
+                "get_capsule",
+                "One capsule",
+                200,
+                true,
+            ),
+            (
+                "/v1/capsules/{id}",
+                "delete",
+                "destroy_capsule",
+                "Destroy a capsule",
+                204,
+                true,
+            ),
+            (
+                "/v1/capsules/{id}/pause",
+                "post",
+                "pause_capsule",
+                "Stop the clock of a capsule",
+                200,
+                true,
+            ),
+            (
+                "/v1/capsules/{id}/resume",
+                "post",
+                "resume_capsule",
+                "Let a capsule go on",
+                200,
+                true,
+            ),
+            (
+                "/v1/capsules/{id}/ping",
+                "post",
+                "ping_capsule",
+                "Count a use of a capsule",
+                204,
+                true,
+            ),
+        ];
+        for (path, method, name, about, status, with_id) in rows {
+            let success = match (name, status) {
+                ("list_capsules", _) => all.clone(),
+                (_, 204) => answer("Done."),
+                _ => made.clone(),
+            };
+            let at = At {
+                path,
+                method,
+                name,
+                about,
+                status,
+                parameters: if with_id { one() } else { Vec::new() },
+            };
+            let request = request.clone().filter(|_| name == "create_capsule");
+            self.at(at, success, request);
+        }
+    }
+
+    fn capsule_commands(&mut self) {
+        let one = || path_parameters::<verb::GetSandbox>();
+        let (ran, begun) = (self.json_answer::<Ran>(), self.json_answer::<Started>());
+        let at = At {
+            path: "/v1/capsules/{id}/exec",
+            method: "post",
+            name: "exec_capsule",
+            about: "Run a command\n\nWith `background` it is answered when it has begun.",
+            status: 200,
+            parameters: one(),
+        };
+        let request = self.asked::<NewCommand>();
+        self.at(at, ran, request);
+        if let Some(exec) = self.paths.get_mut("/v1/capsules/{id}/exec") {
+            exec["post"]["responses"]["202"] = begun;
+        }
+        let processes = self.refer::<Vec<Running>>();
+        let processes = self.object(&[("processes", processes)]);
+        let at = At {
+            path: "/v1/capsules/{id}/processes",
+            method: "get",
+            name: "list_capsule_processes",
+            about: "The processes that run",
+            status: 200,
+            parameters: one(),
+        };
+        self.at(at, processes, None);
+        let mut parameters = path_parameters::<verb::SignalOne>();
+        let signal = query_parameters::<SignalProcess>().into_iter();
+        let signal = signal.filter(|one| one["name"] == "signal");
+        parameters.extend(signal.map(|mut one| {
+            one["required"] = json!(false);
+            one
+        }));
+        let at = At {
+            path: "/v1/capsules/{id}/processes/{selector}",
+            method: "delete",
+            name: "kill_capsule_process",
+            about: "End a process\n\nA signal, which is `KILL` unless another is asked for.",
+            status: 204,
+            parameters,
+        };
+        self.at(at, answer("Done."), None);
+        let points = self.refer::<Vec<Point>>();
+        let text = json!({"type": "string"});
+        let fields = [
+            ("sandbox_id", text.clone()),
+            ("range", text),
+            ("points", points),
+        ];
+        let points = self.object(&fields);
+        let mut parameters = one();
+        parameters.extend(query_parameters::<ReadMetrics>());
+        let at = At {
+            path: "/v1/capsules/{id}/metrics",
+            method: "get",
+            name: "capsule_metrics",
+            about: "What it used, over time",
+            status: 200,
+            parameters,
+        };
+        self.at(at, points, None);
+    }
+
+    fn capsule_files(&mut self) {
+        let one = || path_parameters::<verb::GetSandbox>();
+        let request = self.asked::<CapsuleAt>();
+        let entry = self.refer::<Entry>();
+        let made = self.object(&[("entry", entry.clone())]);
+        let entries = json!({"type": "array", "items": entry});
+        let listed = self.object(&[
+            ("entries", entries),
+            ("truncated", json!({"type": "boolean"})),
+        ]);
+        let bytes = json!({"type": "string", "format": "binary"});
+        let whole = json!({
+            "description": "Done.", "content": content("application/octet-stream", &bytes),
+        });
+        let rows: [(&str, &'static str, &'static str, u16, Value); 4] = [
+            (
+                "read",
+                "read_capsule_file",
+                "The contents of a file",
+                200,
+                whole,
+            ),
+            (
+                "list",
+                "list_capsule_files",
+                "What is in a directory",
+                200,
+                listed,
+            ),
+            (
+                "mkdir",
+                "make_capsule_directory",
+                "Make a directory, and those above it",
+                200,
+                made,
+            ),
+            (
+                "remove",
+                "remove_capsule_file",
+                "Remove a file, or a directory with what is in it",
+                204,
+                answer("Done."),
+            ),
+        ];
+        for (word, name, about, status, success) in rows {
+            let path = format!("/v1/capsules/{{id}}/files/{word}");
+            let at = At {
+                path: &path,
+                method: "post",
+                name,
+                about,
+                status,
+                parameters: one(),
+            };
+            self.at(at, success, request.clone());
+        }
+        let form = json!({
+            "type": "object",
+            "properties": {"path": {"type": "string"}, "file": bytes},
+            "required": ["path", "file"],
+        });
+        let mut write = content("multipart/form-data", &form);
+        write["application/octet-stream"] = json!({"schema": bytes});
+        let mut parameters = one();
+        parameters.push(json!({
+            "name": "path", "in": "query", "required": false, "schema": {"type": "string"},
+            "description": "The path, where the body is the contents alone",
+        }));
+        let at = At {
+            path: "/v1/capsules/{id}/files/write",
+            method: "post",
+            name: "write_capsule_file",
+            about: "Write a file\n\nA form with `path` and `file`, or the contents with `path` in the query.",
+            status: 204,
+            parameters,
+        };
+        self.at(at, answer("Done."), Some(write));
+    }
+
+    fn snapshots(&mut self) {
+        let (saved, all) = (
+            self.json_answer::<Saved>(),
+            self.json_answer::<Vec<Saved>>(),
+        );
+        let request = self.asked::<NewSnapshot>();
+        let at = |path, method, name, about, status, parameters| At {
+            path,
+            method,
+            name,
+            about,
+            status,
+            parameters,
+        };
+        let create = at(
+            "/v1/snapshots",
+            "post",
+            "save_capsule",
+            "Save the disks of a capsule as a template",
+            201,
+            Vec::new(),
+        );
+        self.at(create, saved, request);
+        let list = at(
+            "/v1/snapshots",
+            "get",
+            "list_saved_capsules",
+            "Every template",
+            200,
+            Vec::new(),
+        );
+        self.at(list, all, None);
+        let name = path_parameters::<verb::GetTemplate>();
+        let remove = at(
+            "/v1/snapshots/{name}",
+            "delete",
+            "remove_saved_capsule",
+            "Remove a template that nothing came from",
+            204,
+            name,
+        );
+        self.at(remove, answer("Done."), None);
+    }
+
+    fn capsule_sockets(&mut self) {
+        let rows: [(&str, &'static str, &'static str); 3] = [
+            (
+                "/v1/capsules/{id}/exec/stream",
+                "exec_capsule_ws",
+                "Run a command over a WebSocket\n\nMessages are JSON. The first is `{\"type\": \"start\"}` with the fields of a `CapsuleCommand`; `{\"type\": \"stop\"}` or leaving ends the command. Answers have the types `start` (`pid`), `stdout` and `stderr` (`data`; `encoding` is `base64` where it is no text), `exit` (`exit_code`) and `error`.",
+            ),
+            (
+                "/v1/capsules/{id}/pty",
+                "open_capsule_pty_ws",
+                "A program on a terminal over a WebSocket\n\nMessages are JSON. The first is `{\"type\": \"start\"}` with the fields of a `CapsuleTerminal`, or `{\"type\": \"connect\", \"tag\": …}`; then `input` (`data` in base64), `resize` (`cols`, `rows`) and `kill`. Answers have the types `started` (`tag`, `pid`), `output` (`data` in base64), `gap`, `exit`, `error` and `ping`. Leaving ends nothing.",
+            ),
+            (
+                "/v1/capsules/{id}/processes/{selector}/stream",
+                "follow_capsule_process_ws",
+                "Follow a process over a WebSocket\n\nThe answers of `exec_capsule_ws`, from the oldest output that is kept. Leaving ends nothing.",
+            ),
+        ];
+        self.refer::<crate::capsules::shapes::NewTerminal>();
+        for (path, name, about) in rows {
+            let parameters = match path.contains("{selector}") {
+                true => path_parameters::<verb::SignalOne>(),
+                false => path_parameters::<verb::GetSandbox>(),
+            };
+            let at = At {
+                path,
+                method: "get",
+                name,
+                about,
+                status: 101,
+                parameters,
+            };
+            self.at(at, answer("Messages of JSON."), None);
+        }
+    }
+}
