@@ -71,11 +71,16 @@ const NUMBERS: &[(&str, &str, Limit)] = &[
     ("ExportFiles", "max_bytes", limits::EXPORT_BYTES),
     ("ExportDisk", "max_bytes", limits::EXPORT_BYTES),
     ("LogOptions", "tail_lines", limits::SERVICE_TAIL_LINES),
+    ("NewCapsule", "vcpus", limits::VCPU_COUNT),
+    ("NewCapsule", "memory_mb", limits::MEM_MIB),
+    ("NewCapsule", "timeout_sec", limits::IDLE_SECONDS),
+    ("CapsuleCommand", "timeout_sec", limits::TIMEOUT_SECONDS),
 ];
 
 /// Numbers that are bounded by what they are.
 const WIDTHS: &[(&str, &str, u64, u64)] = &[
     ("CallDestination", "port", 1, 65_535),
+    ("CapsulePath", "depth", 1, 64),
     ("ExplainPolicy", "port", 0, 65_535),
     ("Readiness", "port", 1, 65_535),
     ("Publish", "guest_port", 1, 65_535),
@@ -133,7 +138,14 @@ fn form_of(owner: &str, field: &str) -> Option<String> {
         ("FindFiles", "pattern") | (_, "workdir") => form::GUEST_PATH,
         (_, "policy") => form::POLICY_NAME,
         ("ExplainPolicy", "protocol") => "^(tcp|udp|icmp)$",
-        ("Attach", "from") => "^(start|now)$",
+        ("Attach", "from") => "^(oldest|newest)$",
+        ("NewCapsule", "template") => form::NAME,
+        ("CapsuleCommand" | "CapsuleTerminal", "cmd" | "user") => r"^[^\u0000]+$",
+        ("CapsuleCommand" | "CapsuleTerminal", "cwd") | ("CapsulePath", "path") => {
+            form::GUEST_PATH
+        }
+        ("CapsuleCommand" | "CapsuleTerminal", "tag") => "^[A-Za-z._-][A-Za-z0-9._-]{0,63}$",
+        ("SaveCapsule", "name") => form::TEMPLATE_NAME,
         ("SecretRef", "ref") => form::SECRET_NAME,
         ("ExpectInTerminal", "from") => r"^[0-9]{1,18}(\+[0-9]{1,9})?$",
         ("CreateWorkspace" | "UpdateWorkspace", "name") => TITLE,
@@ -231,7 +243,7 @@ pub fn state_field(owner: &str, field: &str, schema: &mut Value) {
     if field == "clear_labels" {
         schema["items"]["pattern"] = json!(LABEL);
     }
-    if field == "env" && is(schema, "object") {
+    if ["env", "envs"].contains(&field) && is(schema, "object") {
         schema["propertyNames"] = json!({"pattern": VARIABLE});
         schema["additionalProperties"] = json!({"type": "string", "pattern": VALUE});
     }
