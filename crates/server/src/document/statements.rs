@@ -141,9 +141,7 @@ fn form_of(owner: &str, field: &str) -> Option<String> {
         ("Attach", "from") => "^(oldest|newest)$",
         ("NewCapsule", "template") => form::NAME,
         ("CapsuleCommand" | "CapsuleTerminal", "cmd" | "user") => r"^[^\u0000]+$",
-        ("CapsuleCommand" | "CapsuleTerminal", "cwd") | ("CapsulePath", "path") => {
-            form::GUEST_PATH
-        }
+        ("CapsuleCommand" | "CapsuleTerminal", "cwd") | ("CapsulePath", "path") => form::GUEST_PATH,
         ("CapsuleCommand" | "CapsuleTerminal", "tag") => "^[A-Za-z._-][A-Za-z0-9._-]{0,63}$",
         ("SaveCapsule", "name") => form::TEMPLATE_NAME,
         ("SecretRef", "ref") => form::SECRET_NAME,
