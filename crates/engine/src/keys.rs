@@ -11,7 +11,7 @@ use motu_core::key::{self, CreateKey, Key, KeyCreated, KeyId};
 use motu_core::lists::KeyList;
 use motu_core::outcome::Cut;
 use motu_core::scope::{Granted, Keyring};
-use motu_core::{Error, Result, limits};
+use motu_core::{Error, Project, Result, limits};
 use sha2::{Digest, Sha256};
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -72,6 +72,7 @@ impl Keys {
     pub async fn create(&self, ask: CreateKey) -> Result<KeyCreated> {
         let _turn = self.turn.lock().await;
         let about = Key::new(ask, Timestamp::now())?;
+        known_by_its_names(&about.project)?;
         self.make_room(about.created_at).await?;
         let whole = key::generate(&about.key_id);
         let hash = digest(&whole);
@@ -220,6 +221,16 @@ fn digest(whole: &str) -> KeyHash {
     Sha256::digest(whole.as_bytes()).into()
 }
 
+/// Refuses a project whose environments would be taken for another's: those that templates made
+/// have a word before the project.
+fn known_by_its_names(project: &Project) -> Result<()> {
+    if project.sees_environment(&project.complete("any")) {
+        return Ok(());
+    }
+    let refused = format!("{project} reads as a template of another project");
+    Err(Error::invalid(refused).hint("choose a name that does not begin with `template-`"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -235,6 +246,22 @@ mod tests {
             project: Some("acme".to_string()),
             expires_seconds,
             ..CreateKey::default()
+        }
+    }
+
+    #[tokio::test]
+    async fn no_project_is_taken_for_another() {
+        let dir = tempfile::tempdir().unwrap();
+        let keys = keys(dir.path()).await;
+        let of = |project: &str| CreateKey {
+            project: Some(project.to_string()),
+            ..CreateKey::default()
+        };
+        let refused = keys.create(of("template-acme")).await.unwrap_err();
+        assert_eq!(refused.kind, ErrorKind::Invalid);
+        assert_eq!(keys.list().len(), 0);
+        for fine in ["acme", "template", "templates-acme"] {
+            keys.create(of(fine)).await.unwrap();
         }
     }
 
