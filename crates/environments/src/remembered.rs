@@ -7,7 +7,7 @@ use std::{
     fs::Metadata,
     os::unix::fs::MetadataExt,
     path::Path,
-    sync::{Mutex, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
 };
 
 /// Environments that are remembered; with one more, all are forgotten.
@@ -36,17 +36,22 @@ impl Stamp {
 pub(crate) struct Remembered(Mutex<HashMap<String, (Stamp, Environment)>>);
 
 impl Remembered {
+    fn known(&self) -> MutexGuard<'_, HashMap<String, (Stamp, Environment)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// What was read from a record, if that is still the record and its root is there.
     pub(crate) fn find(&self, name: &str, record: &Path) -> Option<Environment> {
-        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (stamp, environment) = known.get(name)?;
-        let same = Stamp::of(record) == Some(*stamp) && environment.root.is_dir();
-        same.then(|| environment.clone())
+        let known = self.known().get(name).cloned();
+        // Looked at without the lock: a disk may take its time.
+        let (stamp, environment) = known?;
+        let same = Stamp::of(record) == Some(stamp) && environment.root.is_dir();
+        same.then_some(environment)
     }
 
     /// Remembers what was read after the stamp was taken.
     pub(crate) fn note(&self, name: String, stamp: Stamp, environment: Environment) {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known();
         if known.len() >= MOST {
             known.clear();
         }

@@ -8,7 +8,7 @@
 //! - a reset or a broken pipe before the first byte of an answer means that part of the request was
 //!   never read, and a request with a complete body takes effect only after all of it was read;
 //! - of a stream that begins with a request, nothing but the request is sent before the answer
-//!   begins; if that is small, it is read at once or not at all;
+//!   begins; if that is small, a daemon of this host reads it at once or not at all;
 //! - any other streamed body cannot be sent twice, so its connection is tested first.
 
 use super::{Call, Client, Connection, Content, broken};
@@ -80,7 +80,7 @@ impl Call {
 impl Client {
     /// Sends a call to a live daemon, and reads the head of its answer.
     pub(super) async fn deliver(&self, call: Call) -> Result<(Response<Incoming>, Connection)> {
-        let Some(mut again) = call.copy() else {
+        let Some(mut again) = self.again(&call) else {
             let mut connection = self.tried().await?;
             let sent = connection.send(call.into_request(self)?).await;
             let response = sent.map_err(Unsent::into_error)?;
@@ -105,6 +105,16 @@ impl Client {
             };
             tokio::time::sleep(pause).await;
             pause *= 2;
+        }
+    }
+
+    /// What is sent again if nobody took the call. To another host a request may go in pieces, so
+    /// that one whose last bytes were not read may have begun a stream all the same.
+    fn again(&self, call: &Call) -> Option<Call> {
+        let elsewhere = self.authorization.is_some();
+        match &call.content {
+            Content::Opening(_) if elsewhere => None,
+            _ => call.copy(),
         }
     }
 
@@ -143,6 +153,7 @@ impl Client {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::client::session::Opening;
     use crate::client::{Dial, Duplex};
     use motu_core::exec::{ExecEvent, ExecInput};
     use std::sync::atomic::{AtomicUsize, Ordering};
@@ -208,6 +219,19 @@ mod tests {
         session.input.send(input).await.unwrap();
         let events = session.events.try_collect().await.unwrap();
         (daemons, events)
+    }
+
+    #[test]
+    fn a_stream_of_another_host_is_opened_once() {
+        let here = Client::new(Daemons::default());
+        let there = here.clone().with_key("motu_key").unwrap();
+        let small = || Opening::new(Some("{}".into())).0;
+        let large = || Opening::new(Some(vec![b' '; 5000].into())).0;
+        let opens = |opening| Call::post("/v1/x").opening(opening);
+        assert!(here.again(&opens(small())).is_some());
+        assert!(here.again(&opens(large())).is_none());
+        assert!(there.again(&opens(small())).is_none());
+        assert!(there.again(&Call::post("/v1/x")).is_some());
     }
 
     #[tokio::test]

@@ -39,12 +39,7 @@ impl Client {
     }
 
     async fn duplex(&self, target: String, first: Option<Bytes>) -> Result<ExecSession> {
-        let (input, inputs) = mpsc::channel(INPUT_QUEUE);
-        let opening = Opening {
-            first: first.map(|payload| Frame::new(Kind::Json, payload)),
-            inputs: Arc::new(Mutex::new(inputs)),
-            answered: Arc::default(),
-        };
+        let (opening, input) = Opening::new(first);
         let answered = opening.answered.clone();
         let call = Call::post(target)
             .header(header::ACCEPT, STREAM_TYPE)
@@ -70,6 +65,17 @@ pub(super) struct Opening {
 }
 
 impl Opening {
+    /// One with its first frame, and where its input goes.
+    pub(super) fn new(first: Option<Bytes>) -> (Opening, mpsc::Sender<ExecInput>) {
+        let (input, inputs) = mpsc::channel(INPUT_QUEUE);
+        let opening = Opening {
+            first: first.map(|payload| Frame::new(Kind::Json, payload)),
+            inputs: Arc::new(Mutex::new(inputs)),
+            answered: Arc::default(),
+        };
+        (opening, input)
+    }
+
     /// Whether a daemon takes it in one reading, so that one that had read a part of it only had
     /// not read the request.
     pub(super) fn is_small(&self) -> bool {

@@ -57,14 +57,17 @@ async fn read(world: &World, id: &WorkspaceId, path: &str) -> motu_core::Result<
     read.map(|read| read.content)
 }
 
+/// A world with a daemon, where a runtime works.
+fn with(runtime: &str) -> Option<World> {
+    let mut world = World::bare()?;
+    world.start();
+    works(&world, runtime).then_some(world)
+}
+
 async fn fails_on(runtime: &str) {
-    let Some(mut world) = World::bare() else {
+    let Some(world) = with(runtime) else {
         return;
     };
-    world.start();
-    if !works(&world, runtime) {
-        return;
-    }
     let client = world.client();
     let created = client
         .create_workspace(asked("failing", runtime, 256))
@@ -173,13 +176,9 @@ fn damage_snapshots(world: &World, id: &WorkspaceId) {
 
 /// A reset that fails costs nothing: the files of before are there at the next start.
 async fn keeps_its_files(runtime: &str) {
-    let Some(mut world) = World::bare() else {
+    let Some(world) = with(runtime) else {
         return;
     };
-    world.start();
-    if !works(&world, runtime) {
-        return;
-    }
     let client = world.client();
     let created = client.create_workspace(asked("unreset", runtime, 256));
     let id = created.await.unwrap().workspace_id;
