@@ -34,7 +34,12 @@ pub fn measure(bench: &mut Bench) -> Outcome {
         let words = ["exec", &id, "--", "sh", "-c", &small];
         quiet(bench.motu.command(&words))
     })?;
-    let read = speed(|| quiet(bench.motu.command(&["cp", "--force", &inside, &back])))?;
+    let mut names = (0..).map(|number| format!("{back}-{number}"));
+    let read = speed(|| {
+        // A new name each time: what is replaced would be flushed to the disk first.
+        let to = names.next().unwrap_or_default();
+        quiet(bench.motu.command(&["cp", &inside, &to]))
+    })?;
     api.destroy(&id)?;
     for (what, speed) in [
         ("command output", out),

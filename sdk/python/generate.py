@@ -93,8 +93,9 @@ class Verbs:
             operation["operationId"]: (method.upper(), path, operation)
             for path, methods in document.paths.items()
             for method, operation in methods.items()
-            # Another shape of what sandboxes and templates are, for those who know it.
-            if "capsules" not in operation["tags"]
+            # Another shape of what sandboxes and templates are, for those who know it; and open
+            # files, which come over no connection of HTTP.
+            if "capsules" not in operation["tags"] and operation["operationId"] != "lend_file"
         }
         for name, (method, path, operation) in operations.items():
             if f"{name}_ws" in operations and self.kind(operation) == "application/vnd.motu.stream":

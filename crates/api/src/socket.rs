@@ -1,13 +1,20 @@
 //! Unix sockets whose path may be longer than the kernel's 108 bytes.
 //!
 //! The directory is opened first, and the socket is addressed through its descriptor
-//! (`/proc/self/fd/N/name`), which is always short.
+//! (`/proc/self/fd/N/name`), which is always short. Over them go open files, too.
 
 use motu_core::Error;
 use rustix::fs::{Mode, OFlags};
-use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags,
+};
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use tokio::io::Interest;
+use tokio::net::UnixStream;
 
 /// The size of the path in a socket address, with its final zero.
 const SUN_PATH_BYTES: usize = 108;
@@ -46,10 +53,48 @@ impl ShortPath {
     }
 }
 
+/// What asks for a file on an upgraded connection, and what it comes with.
+pub const FILE_BYTE: u8 = b'+';
+
+/// Sends an open file, with one byte.
+pub async fn send_file(stream: &UnixStream, file: BorrowedFd<'_>) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let files = [file];
+    if !control.push(SendAncillaryMessage::ScmRights(&files)) {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    stream
+        .async_io(Interest::WRITABLE, || {
+            let byte = [IoSlice::new(&[FILE_BYTE])];
+            rustix::net::sendmsg(stream, &byte, &mut control, SendFlags::NOSIGNAL)?;
+            Ok(())
+        })
+        .await
+}
+
+/// Receives an open file, and the byte it comes with.
+pub async fn receive_file(stream: &UnixStream) -> io::Result<OwnedFd> {
+    stream
+        .async_io(Interest::READABLE, || {
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+            let mut control = RecvAncillaryBuffer::new(&mut space);
+            let (mut byte, flags) = ([0], RecvFlags::CMSG_CLOEXEC);
+            let mut bytes = [IoSliceMut::new(&mut byte)];
+            rustix::net::recvmsg(stream, &mut bytes, &mut control, flags)?;
+            let files = control.drain().find_map(|message| match message {
+                RecvAncillaryMessage::ScmRights(mut files) => files.next(),
+                _ => None,
+            });
+            files.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+        })
+        .await
+}
+
 /// Connects to the socket at `path`.
-pub async fn connect(path: &Path) -> io::Result<tokio::net::UnixStream> {
+pub async fn connect(path: &Path) -> io::Result<UnixStream> {
     let short = ShortPath::new(path)?;
-    tokio::net::UnixStream::connect(short.as_path()).await
+    UnixStream::connect(short.as_path()).await
 }
 
 /// Listens at `path`, accessible by its owner only. The caller has made sure that no other process

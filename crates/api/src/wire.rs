@@ -26,6 +26,9 @@ pub const LINES_TYPE: &str = "application/x-ndjson";
 /// The protocol to which a connection to a port is upgraded: plain bytes.
 pub const DIAL_PROTOCOL: &str = "motu-dial";
 
+/// On the answer to an upgrade: an open file comes with the connection.
+pub const LENT_HEADER: &str = "motu-lent";
+
 /// The body of every answer that is not a success.
 #[derive(Debug, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct ErrorBody {

@@ -64,6 +64,7 @@ pub const COMMANDS: &[(&str, &str)] = &[
     ("write_file", "cp"),
     ("read_tree", "cp"),
     ("write_tree", "cp"),
+    ("lend_file", "cp"),
     ("metrics_history", "stats"),
     ("create_workspace", "workspace create"),
     ("list_workspaces", "workspace list"),

@@ -42,6 +42,8 @@ mod guest;
 mod hostile;
 #[path = "faults/intents.rs"]
 mod intents;
+#[path = "faults/lent.rs"]
+mod lent;
 #[path = "faults/links.rs"]
 mod links;
 #[path = "faults/machines.rs"]

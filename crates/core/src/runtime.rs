@@ -19,6 +19,7 @@ use crate::{Accel, Error, Isolation, SandboxId};
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -242,10 +243,25 @@ pub struct Ended {
     pub reason: String,
 }
 
-/// A fresh byte connection to a machine's guest, before the handshake.
+/// A byte connection: to a machine's guest before the handshake, or to something in the machine.
 pub struct Connection {
     pub read: Box<dyn AsyncRead + Send + Unpin>,
     pub write: Box<dyn AsyncWrite + Send + Unpin>,
+    /// An open file that comes with it.
+    pub file: Option<OwnedFd>,
+}
+
+impl Connection {
+    pub fn new(
+        read: impl AsyncRead + Send + Unpin + 'static,
+        write: impl AsyncWrite + Send + Unpin + 'static,
+    ) -> Connection {
+        Connection {
+            read: Box::new(read),
+            write: Box::new(write),
+            file: None,
+        }
+    }
 }
 
 impl std::fmt::Debug for Connection {
@@ -409,6 +425,17 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
     /// How many errors the file systems of a machine that runs have met, as far as the host knows.
     fn disk_errors(&self, _kept: &Kept) -> u64 {
         0
+    }
+
+    /// Fetches an open file that a guest has lent under a token. Only where host and guest share a
+    /// kernel; elsewhere bytes are copied through the guest.
+    async fn take_file(&self, _machine: &Machine, _token: [u8; 16]) -> Result<OwnedFd, Error> {
+        Err(Error::unsupported("this runtime lends no files"))
+    }
+
+    /// Whether [`take_file`](Runtime::take_file) works.
+    fn lends_files(&self) -> bool {
+        false
     }
 
     /// Whether what a guest has flushed is on the host's disk. Where it is not, the host has to

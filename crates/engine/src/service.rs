@@ -541,6 +541,10 @@ impl Service for Engine {
         Ok(PortList::new(id.clone(), all))
     }
 
+    async fn lend_file(&self, id: &SandboxId, ask: LendFile) -> Result<Connection> {
+        guest!(self, id, guest => guest.lend(ask))
+    }
+
     async fn dial(&self, id: &SandboxId, port: &u16) -> Result<Connection> {
         let dial = link::Dial {
             port: (*port).into(),

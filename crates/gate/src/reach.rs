@@ -168,6 +168,8 @@ const HOST: &[&str] = &[
     "export_audit",
     "prune_environments",
     "reap_expired",
+    // Descriptors go over the daemon's own socket only.
+    "lend_file",
     // It prints paths of the host.
     "plan",
 ];

@@ -57,6 +57,8 @@ async fn run(guest: &Arc<Guest>, verb: Verb, tx: &Sender, rx: Receiver) -> Resul
 
         Verb::Read(request) => files::read(guest, request, tx).await,
         Verb::Write(request) => files::write(guest, request, tx, rx).await,
+        Verb::LendRead(request) => files::lend_read(guest, request, tx).await,
+        Verb::LendWrite(request) => files::lend_write(guest, request, tx, rx).await,
         Verb::Watch(request) => files::watch(guest, request, tx).await,
         Verb::TreeOut(request) => files::tree_out(guest, request, tx).await,
         Verb::TreeIn(request) => files::tree_in(guest, request, tx, rx).await,

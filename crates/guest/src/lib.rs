@@ -27,6 +27,7 @@ mod cgroup;
 mod dispatch;
 mod files;
 mod flush;
+mod lent;
 mod lock;
 mod memory;
 mod place;

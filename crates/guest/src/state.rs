@@ -2,6 +2,7 @@
 
 use crate::agent::Agent;
 use crate::flush::Flush;
+use crate::lent::Lent;
 use crate::lock::locked;
 use crate::place::Root;
 use crate::running::Table;
@@ -34,6 +35,7 @@ pub struct Guest {
     pub processes: Table,
     pub users: Users,
     pub agent: Agent,
+    pub lent: Lent,
     /// `/workspace` and its baseline, if there is one.
     pub workspace: Option<Arc<Workspace>>,
     settings: Mutex<Arc<Settings>>,
@@ -64,6 +66,7 @@ impl Guest {
             processes: Table::default(),
             users: Users::default(),
             agent: Agent::default(),
+            lent: Lent::default(),
             workspace: workspace.map(Arc::new),
             settings: Mutex::new(Arc::new(settings)),
             over: watch::Sender::new(false),

@@ -3,7 +3,8 @@
 
 use crate::dispatch;
 use crate::state::Guest;
-use motu_link::{Link, hello};
+use motu_link::Link;
+use motu_link::hello::{self, Greeting};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,8 +46,9 @@ pub async fn accept(listener: UnixListener, guest: Arc<Guest>) {
 }
 
 async fn serve_connection(mut stream: UnixStream, guest: Arc<Guest>) {
-    match tokio::time::timeout(HELLO_TIME, hello::guest(&mut stream)).await {
-        Ok(Ok(_version)) => {}
+    match tokio::time::timeout(HELLO_TIME, hello::greeting(&mut stream)).await {
+        Ok(Ok(Greeting::Link)) => {}
+        Ok(Ok(Greeting::Take(token))) => return guest.lent.hand_over(&token, &stream).await,
         Ok(Err(_)) | Err(_) => return,
     }
     let (read, write) = stream.into_split();

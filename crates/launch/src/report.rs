@@ -92,11 +92,7 @@ pub fn receive(socket: BorrowedFd<'_>) -> io::Result<Option<(Report, Vec<OwnedFd
 }
 
 /// Sends one packet, with a few descriptors if there are any.
-pub(crate) fn send_packet(
-    socket: BorrowedFd<'_>,
-    bytes: &[u8],
-    fds: &[BorrowedFd<'_>],
-) -> io::Result<()> {
+pub fn send_packet(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(PACKET_FDS))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
@@ -114,7 +110,7 @@ pub(crate) fn send_packet(
 }
 
 /// Receives one packet and its descriptors.
-pub(crate) fn receive_packet(
+pub fn receive_packet(
     socket: BorrowedFd<'_>,
     buffer: &mut [u8],
 ) -> io::Result<(usize, Vec<OwnedFd>)> {

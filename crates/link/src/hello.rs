@@ -9,6 +9,13 @@
 //!   host  -> "MOTULINK" 'H' version(min,max) nonce
 //!   guest -> "MOTULINK" 'G' version(chosen,0) nonce
 //! ```
+//!
+//! Where both sides share a kernel, a connection may instead fetch one open file, for which the
+//! guest has given out a token. The guest answers with one byte that carries the descriptor:
+//!
+//! ```text
+//!   host  -> "MOTULINK" 'T' 0 0 token
+//! ```
 
 use crate::{LINK_VERSION, LINK_VERSION_MIN};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -20,6 +27,14 @@ pub const MAX_STALE: usize = 16 * 1024 * 1024;
 
 /// Distinguishes this conversation from all earlier ones.
 pub type Nonce = [u8; 16];
+
+/// How a connection begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Greeting {
+    Link,
+    /// It fetches the file of this token.
+    Take(Nonce),
+}
 
 /// Why a conversation did not start.
 #[derive(Debug, thiserror::Error)]
@@ -46,6 +61,13 @@ fn preamble(role: u8, low: u32, high: u32, nonce: &Nonce) -> [u8; LEN] {
     out
 }
 
+struct Preamble {
+    role: u8,
+    low: u32,
+    high: u32,
+    nonce: Nonce,
+}
+
 /// Reads one byte at a time so that nothing after the preamble is consumed.
 struct Scanner {
     window: Vec<u8>,
@@ -60,12 +82,12 @@ impl Scanner {
         }
     }
 
-    /// Reads until the window is a whole preamble of `role`.
+    /// Reads until the window is a whole preamble of one of the roles.
     async fn find<R: AsyncRead + Unpin>(
         &mut self,
         io: &mut R,
-        role: u8,
-    ) -> Result<(u32, u32, Nonce), HelloError> {
+        roles: &[u8],
+    ) -> Result<Preamble, HelloError> {
         loop {
             let missing = LEN - self.window.len();
             let start = self.window.len();
@@ -79,7 +101,7 @@ impl Scanner {
             if self.seen > MAX_STALE {
                 return Err(HelloError::Noise);
             }
-            self.align(role);
+            self.align(roles);
             if self.window.len() == LEN {
                 let number = |at: usize| {
                     u32::from_le_bytes([
@@ -89,25 +111,27 @@ impl Scanner {
                         self.window[at + 3],
                     ])
                 };
-                let (low, high) = (number(9), number(13));
-                let mut nonce = [0u8; 16];
-                nonce.copy_from_slice(&self.window[17..LEN]);
+                let mut found = Preamble {
+                    role: self.window[8],
+                    low: number(9),
+                    high: number(13),
+                    nonce: [0u8; 16],
+                };
+                found.nonce.copy_from_slice(&self.window[17..LEN]);
                 self.window.clear();
-                return Ok((low, high, nonce));
+                return Ok(found);
             }
         }
     }
 
     /// Drops bytes from the front until the window could be a preamble.
-    fn align(&mut self, role: u8) {
-        let mut expected = [0u8; 9];
-        expected[..8].copy_from_slice(MAGIC);
-        expected[8] = role;
+    fn align(&mut self, roles: &[u8]) {
         let start = (0..self.window.len())
             .find(|&at| {
                 let rest = &self.window[at..];
-                let shared = rest.len().min(expected.len());
-                rest[..shared] == expected[..shared]
+                let shared = rest.len().min(MAGIC.len());
+                let role = rest.get(MAGIC.len());
+                rest[..shared] == MAGIC[..shared] && role.is_none_or(|role| roles.contains(role))
             })
             .unwrap_or(self.window.len());
         self.window.drain(..start);
@@ -124,10 +148,11 @@ pub async fn host<T: AsyncRead + AsyncWrite + Unpin>(
     io.flush().await?;
     let mut scanner = Scanner::new();
     loop {
-        let (version, _, answered) = scanner.find(io, b'G').await?;
-        if answered != nonce {
+        let answer = scanner.find(io, b"G").await?;
+        if answer.nonce != nonce {
             continue;
         }
+        let version = answer.low;
         if !(LINK_VERSION_MIN..=LINK_VERSION).contains(&version) {
             return Err(HelloError::Version { theirs: version });
         }
@@ -135,9 +160,34 @@ pub async fn host<T: AsyncRead + AsyncWrite + Unpin>(
     }
 }
 
-/// The guest's side: waits for a preamble and answers it.
+/// What the host sends on a connection that fetches a file.
+pub fn take(token: &Nonce) -> [u8; LEN] {
+    preamble(b'T', 0, 0, token)
+}
+
+/// The guest's side: waits for a preamble of a link and answers it.
 pub async fn guest<T: AsyncRead + AsyncWrite + Unpin>(io: &mut T) -> Result<u32, HelloError> {
-    let (low, high, nonce) = Scanner::new().find(io, b'H').await?;
+    let hello = Scanner::new().find(io, b"H").await?;
+    answer(io, hello).await
+}
+
+/// The guest's side of a connection that may carry descriptors: waits for a preamble, and answers
+/// that of a link.
+pub async fn greeting<T: AsyncRead + AsyncWrite + Unpin>(
+    io: &mut T,
+) -> Result<Greeting, HelloError> {
+    let hello = Scanner::new().find(io, b"HT").await?;
+    if hello.role == b'T' {
+        return Ok(Greeting::Take(hello.nonce));
+    }
+    answer(io, hello).await?;
+    Ok(Greeting::Link)
+}
+
+async fn answer<T: AsyncWrite + Unpin>(io: &mut T, hello: Preamble) -> Result<u32, HelloError> {
+    let Preamble {
+        low, high, nonce, ..
+    } = hello;
     let version = high.min(LINK_VERSION);
     // Answer even without a common version: the host must learn which one we have.
     io.write_all(&preamble(b'G', version, 0, &nonce)).await?;
@@ -174,6 +224,27 @@ mod tests {
         let mut next = [0; 4];
         guest_io.read_exact(&mut next).await.unwrap();
         assert_eq!(&next, b"next");
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_fetches_a_file_is_known_by_its_token() {
+        let (mut host_io, mut guest_io) = tokio::io::duplex(1 << 16);
+        host_io.write_all(b"noise").await.unwrap();
+        host_io.write_all(&take(&[5; 16])).await.unwrap();
+        let found = greeting(&mut guest_io).await.unwrap();
+        assert_eq!(found, Greeting::Take([5; 16]));
+        host_io
+            .write_all(&preamble(b'H', LINK_VERSION_MIN, LINK_VERSION, &[6; 16]))
+            .await
+            .unwrap();
+        assert_eq!(greeting(&mut guest_io).await.unwrap(), Greeting::Link);
+        // A serial line carries no descriptors: there it is noise.
+        host_io.write_all(&take(&[5; 16])).await.unwrap();
+        drop(host_io);
+        assert!(matches!(
+            guest(&mut guest_io).await,
+            Err(HelloError::Closed)
+        ));
     }
 
     #[tokio::test]

@@ -25,7 +25,7 @@ use prost::{Message, Oneof};
 pub struct Request {
     #[prost(
         oneof = "Verb",
-        tags = "1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,30,31,40,41,42,43,44,45,50,51,52,53,54"
+        tags = "1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,30,31,40,41,42,43,44,45,50,51,52,53,54"
     )]
     pub verb: Option<Verb>,
 }
@@ -99,6 +99,14 @@ pub enum Verb {
     Hash(Hash),
     #[prost(message, tag = "23")]
     Symlink(Symlink),
+    /// A file for the host to read from. Notes: `Entries`, `Lent`; it is over when the file was
+    /// taken.
+    #[prost(message, tag = "24")]
+    LendRead(Read),
+    /// A file for the host to write into. Note: `Lent`; then EOF, which puts the file in its place.
+    /// Note: `Entries`.
+    #[prost(message, tag = "25")]
+    LendWrite(Write),
 
     /// Note: `Connected`; then data both ways (channel in: to the port, out: from it).
     #[prost(message, tag = "30")]
@@ -142,7 +150,10 @@ pub enum Verb {
 /// A message of the guest before the end of a stream.
 #[derive(Clone, PartialEq, Message)]
 pub struct Note {
-    #[prost(oneof = "Said", tags = "1,2,3,4,5,10,11,12,13,14,20,21,30,31,40,41,42")]
+    #[prost(
+        oneof = "Said",
+        tags = "1,2,3,4,5,10,11,12,13,14,15,20,21,30,31,40,41,42"
+    )]
     pub said: Option<Said>,
 }
 
@@ -168,6 +179,8 @@ pub enum Said {
     TreeDone(TreeDone),
     #[prost(message, tag = "14")]
     Digest(Digest),
+    #[prost(message, tag = "15")]
+    Lent(Lent),
     #[prost(message, tag = "20")]
     Connected(Connected),
     #[prost(message, tag = "21")]

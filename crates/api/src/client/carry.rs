@@ -1,13 +1,15 @@
 //! Sends calls to the daemon: one function per shape of call, none per verb.
 
 use super::session::lines;
-use super::{Body, Call, Client};
+use super::{Body, Call, Client, Duplex};
 use crate::address::{address, query};
-use crate::wire::{DIAL_PROTOCOL, ENTRY_HEADER, StepLine, WatchLine};
+use crate::socket::{FILE_BYTE, receive_file};
+use crate::wire::{DIAL_PROTOCOL, ENTRY_HEADER, LENT_HEADER, StepLine, WatchLine};
 use futures_util::StreamExt;
 use http::{Method, header};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
+use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
 use motu_core::exec::ExecSession;
 use motu_core::files::{ByteStream, FileEntry, ReadFile};
@@ -15,6 +17,9 @@ use motu_core::report::ProgressSink;
 use motu_core::runtime::Connection;
 use motu_core::verb::{Ask, Carry, Changes, Value, Verb};
 use motu_core::{Error, Result};
+use std::any::Any;
+use tokio::io::AsyncWriteExt;
+use tokio::net::UnixStream;
 
 /// Builds the HTTP request of a call; an explicit body replaces the JSON one.
 fn request<V: Verb>(call: &V) -> Result<Call> {
@@ -33,6 +38,25 @@ fn request<V: Verb>(call: &V) -> Result<Call> {
 
 fn upload(content: ByteStream) -> Body {
     BodyExt::boxed_unsync(StreamBody::new(content.map(|chunk| chunk.map(Frame::data))))
+}
+
+/// Receives the file that comes with a connection. It is asked for first: a file that came with
+/// bytes that HTTP has read already would be lost.
+async fn with_file(upgraded: Upgraded) -> Result<Connection> {
+    let elsewhere = || Error::unsupported("files are lent on the daemon's own socket only");
+    let parts = upgraded.downcast::<TokioIo<Box<dyn Duplex>>>();
+    let stream: Box<dyn Any> = parts.map_err(|_| elsewhere())?.io.into_inner();
+    let mut stream: Box<UnixStream> = stream.downcast().map_err(|_| elsewhere())?;
+    let received = async {
+        stream.write_all(&[FILE_BYTE]).await?;
+        receive_file(&stream).await
+    };
+    let file = received.await;
+    let file = file.map_err(|error| Error::transport(format!("no file was lent: {error}")))?;
+    let (read, write) = stream.into_split();
+    let mut connection = Connection::new(read, write);
+    connection.file = Some(file);
+    Ok(connection)
 }
 
 impl Carry for Client {
@@ -90,14 +114,15 @@ impl Carry for Client {
             .header(header::CONNECTION, "upgrade")
             .header(header::UPGRADE, DIAL_PROTOCOL);
         let answer = self.send(request).await?;
+        let lent = answer.response.headers().contains_key(LENT_HEADER);
         let upgraded = hyper::upgrade::on(answer.response)
             .await
             .map_err(|error| super::broken(&error))?;
+        if lent {
+            return with_file(upgraded).await;
+        }
         let (read, write) = tokio::io::split(TokioIo::new(upgraded));
-        Ok(Connection {
-            read: Box::new(read),
-            write: Box::new(write),
-        })
+        Ok(Connection::new(read, write))
     }
 
     async fn upload<V: Verb<Extra = ByteStream, Answer: Value>>(

@@ -28,14 +28,15 @@ use motu_core::{Error, ErrorKind, Result, noted};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use session::Opening;
+use std::any::Any;
 use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 /// Bytes both ways: a socket of this host, or TLS to another one.
-pub trait Duplex: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
+pub trait Duplex: AsyncRead + AsyncWrite + Send + Unpin + Any {}
 
-impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Duplex for T {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin + Any> Duplex for T {}
 
 /// Opens connections to the daemon.
 #[async_trait]
@@ -209,6 +210,11 @@ impl Client {
         value.set_sensitive(true);
         self.authorization = Some(value);
         Ok(self)
+    }
+
+    /// Whether it talks to another host, or as if it did: with a key.
+    pub fn is_elsewhere(&self) -> bool {
+        self.authorization.is_some()
     }
 
     /// Sets the function that is called when a daemon does not answer.

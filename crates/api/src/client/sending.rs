@@ -111,9 +111,8 @@ impl Client {
     /// What is sent again if nobody took the call. To another host a request may go in pieces, so
     /// that one whose last bytes were not read may have begun a stream all the same.
     fn again(&self, call: &Call) -> Option<Call> {
-        let elsewhere = self.authorization.is_some();
         match &call.content {
-            Content::Opening(_) if elsewhere => None,
+            Content::Opening(_) if self.is_elsewhere() => None,
             _ => call.copy(),
         }
     }

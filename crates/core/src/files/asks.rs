@@ -1,7 +1,8 @@
 //! What can be asked of the files of a sandbox.
 
 use super::text::{base64_option, octal, octal_option};
-use super::{FileVersion, GuestPath, ListOptions, ReadRange, WriteOptions};
+use super::{FileEntry, FileVersion, GuestPath, ListOptions, ReadRange, WriteOptions};
+use crate::Error;
 use crate::ask::Ask;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -239,6 +240,36 @@ pub struct WatchFiles {
     pub recursive: bool,
 }
 
+/// A file of a sandbox that the caller reads or writes by itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LendFile {
+    /// Absolute, inside the sandbox.
+    pub path: GuestPath,
+    /// To be written: a new file, which takes the place of the one that is there.
+    #[serde(default)]
+    pub write: bool,
+    /// Octal, such as `0644`: of a file that is written.
+    #[serde(
+        default,
+        with = "octal_option",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[schema(value_type = Option<String>)]
+    pub mode: Option<u32>,
+    /// When a file that is written was last changed, in nanoseconds since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub modified_unix_ns: Option<i64>,
+}
+
+/// What the lender of a file that was written says at the end.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Returned {
+    Entry(Box<FileEntry>),
+    Error(Error),
+}
+
 macro_rules! with_paths {
     ($($ask:ty: $($field:literal)+;)*) => {$(
         impl Ask for $ask {
@@ -258,6 +289,7 @@ with_paths! {
     MoveFile: "from" "to";
     ChangeMode: "path";
     WatchFiles: "path";
+    LendFile: "path";
 }
 
 impl Ask for FindFiles {}

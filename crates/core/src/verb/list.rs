@@ -13,7 +13,7 @@ use crate::exec::{
     SignalProcess, TtySize,
 };
 use crate::files::{
-    AtPath, ByteStream, ChangeMode, FileEntry, FileHash, FilePage, FindFiles, ListFiles,
+    AtPath, ByteStream, ChangeMode, FileEntry, FileHash, FilePage, FindFiles, LendFile, ListFiles,
     MakeDirectory, MoveFile, ReadFile, RemoveFile, StatFile, TreeWritten, WatchFiles, WriteFile,
 };
 use crate::key::{CreateKey as NewKey, Key, KeyCreated, KeyId};
@@ -381,6 +381,15 @@ verbs! {
     /// Unpack a tar archive into a directory
     upload write_tree = WriteTree(id: SandboxId; AtPath => archive: ByteStream) -> TreeWritten,
         PUT "/v1/sandboxes/{id}/files/tree" 200, Changes, "files", "application/x-tar";
+
+    /// Lend an open file
+    ///
+    /// For callers on this host, who copy its bytes by themselves; only where the sandbox shares the
+    /// host's kernel. With `Upgrade: motu-dial` on the daemon's own socket; one byte asks for the
+    /// descriptor, which comes with one byte (`SCM_RIGHTS`). A file that was written is put in its
+    /// place by a second byte and the end of what is sent; a line says what is there then.
+    dial lend_file = LendAFile(id: SandboxId; LendFile) -> Connection,
+        GET "/v1/sandboxes/{id}/files/lend" 101, Changes, "files";
 
     /// TCP ports something listens on
     value list_ports = ListPorts(id: SandboxId) -> PortList,

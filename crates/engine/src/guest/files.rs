@@ -130,6 +130,7 @@ impl Guest {
                     size: expected.size_bytes,
                     revision: expected.revision,
                 }),
+                modified_unix_ns: 0,
             }))
             .await?;
         // An error in the caller's stream drops ours, and the guest then deletes its staged file.
@@ -340,7 +341,7 @@ fn lossy(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-fn entry(found: link::Entry) -> FileEntry {
+pub(super) fn entry(found: link::Entry) -> FileEntry {
     let kind = match link::FileType::try_from(found.kind) {
         Ok(link::FileType::File) => FileType::File,
         Ok(link::FileType::Directory) => FileType::Directory,

@@ -8,6 +8,7 @@ pub mod exec;
 pub mod files;
 #[cfg(test)]
 mod hostile;
+mod lend;
 mod system;
 pub mod terminal;
 pub mod workspace;

@@ -89,10 +89,7 @@ impl Guest {
         let (ours, theirs) = tokio::io::duplex(DIAL_CHUNK * 4);
         tokio::spawn(carry(stream, theirs));
         let (read, write) = tokio::io::split(ours);
-        Ok(Connection {
-            read: Box::new(read),
-            write: Box::new(write),
-        })
+        Ok(Connection::new(read, write))
     }
 }
 

@@ -6,6 +6,7 @@ pub mod attributes;
 mod change;
 mod entry;
 mod glob;
+mod lend;
 mod list;
 mod mkdir;
 mod pack;
@@ -17,6 +18,7 @@ mod write;
 
 pub use change::remove_entry;
 pub use entry::Owner;
+pub use lend::{lend_read, lend_write};
 pub use read::{hash, read};
 pub use unpack::{Limits, Ownership, Unpacker};
 pub use watch::watch;

@@ -20,6 +20,22 @@ const STEP: usize = 512 * 1024;
 
 pub async fn read(guest: &Arc<Guest>, request: Read, tx: &Sender) -> Result<(), Failed> {
     let place = Place::parse(&request.path)?;
+    let fd = open(guest, &request, &place, tx).await?;
+    let length = if request.length == 0 {
+        u64::MAX
+    } else {
+        request.length
+    };
+    blocking::unless_gone(tx, send(Arc::new(fd), place, request.offset, length, tx)).await
+}
+
+/// Opens the file of a request, and says what it is.
+pub async fn open(
+    guest: &Arc<Guest>,
+    request: &Read,
+    place: &Place,
+    tx: &Sender,
+) -> Result<OwnedFd, Failed> {
     let root = guest.settings().root.clone();
     let names = guest.users.names();
     let opened = place.clone();
@@ -32,12 +48,7 @@ pub async fn read(guest: &Arc<Guest>, request: Read, tx: &Sender) -> Result<(), 
     })
     .await?;
     note(tx, Said::Entries(entry::one(described))).await?;
-    let length = if request.length == 0 {
-        u64::MAX
-    } else {
-        request.length
-    };
-    blocking::unless_gone(tx, send(Arc::new(fd), place, request.offset, length, tx)).await
+    Ok(fd)
 }
 
 async fn send(

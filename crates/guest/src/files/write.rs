@@ -13,7 +13,7 @@ use bytes::Bytes;
 use motu_link::Event;
 use motu_link::message::{Entry, Failure, Said, Version, Write};
 use motu_link::mux::{Receiver, Sender};
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, Stat};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, Stat, Timespec, Timestamps};
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
@@ -31,14 +31,7 @@ pub async fn write(
     tx: &Sender,
     mut rx: Receiver,
 ) -> Result<(), Failed> {
-    let place = Place::parse(&request.path)?;
-    let root = guest.settings().root.clone();
-    let owner = Owner::find(guest, &request.user)?;
-    let flush = match request.sync {
-        true => Flush::always(guest.workspace.clone()),
-        false => guest.flush(),
-    };
-    let mut sink = blocking::run(move || Sink::open(&root, place, request, owner, flush)).await?;
+    let mut sink = open(guest, request).await?;
     loop {
         match rx.recv().await? {
             Event::Data { bytes, .. } => {
@@ -49,15 +42,32 @@ pub async fn write(
             Event::End(_) | Event::Reset => return Err(Failed::cancelled()),
         }
     }
+    put(guest, sink, tx).await
+}
+
+/// Opens the file of a request, beside the place where it is to be.
+pub async fn open(guest: &Arc<Guest>, request: Write) -> Result<Sink, Failed> {
+    let place = Place::parse(&request.path)?;
+    let root = guest.settings().root.clone();
+    let owner = Owner::find(guest, &request.user)?;
+    let flush = match request.sync {
+        true => Flush::always(guest.workspace.clone()),
+        false => guest.flush(),
+    };
+    blocking::run(move || Sink::open(&root, place, request, owner, flush)).await
+}
+
+/// Puts a written file in its place, and says what is there now.
+pub async fn put(guest: &Arc<Guest>, sink: Sink, tx: &Sender) -> Result<(), Failed> {
     let guest = guest.clone();
     let entry = blocking::run(move || sink.finish(&guest)).await?;
     Ok(note(tx, Said::Entries(entry::one(entry))).await?)
 }
 
 /// A file being written.
-struct Sink {
-    place: Place,
-    fd: OwnedFd,
+pub struct Sink {
+    pub place: Place,
+    pub fd: OwnedFd,
     flush: Flush,
     /// The directory of the file.
     directory: OwnedFd,
@@ -65,6 +75,7 @@ struct Sink {
     temporary: Option<Temporary>,
     create_new: bool,
     expected: Option<Version>,
+    modified: Option<Timespec>,
 }
 
 impl Sink {
@@ -75,6 +86,7 @@ impl Sink {
         owner: Owner,
         flush: Flush,
     ) -> Result<Sink, Failed> {
+        let modified = modified(request.modified_unix_ns);
         if request.parents {
             make_parents(root, &place, owner)?;
         }
@@ -97,6 +109,7 @@ impl Sink {
                 temporary: None,
                 create_new: false,
                 expected: None,
+                modified,
             });
         }
         let (directory, target) = root.final_entry(&place)?;
@@ -137,6 +150,7 @@ impl Sink {
             temporary: Some(temporary),
             create_new: request.create_new,
             expected: request.expected,
+            modified,
         })
     }
 
@@ -154,6 +168,13 @@ impl Sink {
 
     fn finish(mut self, guest: &Guest) -> Result<Entry, Failed> {
         let failed = |errno| self.place.failed(errno);
+        if let Some(modified) = self.modified {
+            let times = Timestamps {
+                last_access: modified,
+                last_modification: modified,
+            };
+            rustix::fs::futimens(&self.fd, &times).map_err(failed)?;
+        }
         self.flush.file(&self.fd).map_err(failed)?;
         if let Some(temporary) = self.temporary.take() {
             let _replacing = locked(&REPLACING);
@@ -167,6 +188,15 @@ impl Sink {
         named.and_then(|()| self.flush.prove()).map_err(failed)?;
         entry::describe_fd(&guest.users.names(), &self.fd, &self.place)
     }
+}
+
+/// The time that a file is to have, if its writer says one.
+fn modified(unix_ns: i64) -> Option<Timespec> {
+    const SECOND: i64 = 1_000_000_000;
+    (unix_ns != 0).then(|| Timespec {
+        tv_sec: unix_ns.div_euclid(SECOND),
+        tv_nsec: unix_ns.rem_euclid(SECOND),
+    })
 }
 
 /// Refuses a write whose file is not in the state that its writer expects.

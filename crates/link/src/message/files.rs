@@ -136,6 +136,9 @@ pub struct Write {
     /// Fail with `Exists` if the file is in another state when it is replaced, or gone.
     #[prost(message, optional, tag = "8")]
     pub expected: Option<Version>,
+    /// When the contents were last changed, in nanoseconds since 1970; 0: now.
+    #[prost(sint64, tag = "9")]
+    pub modified_unix_ns: i64,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -267,6 +270,13 @@ pub struct TreeDone {
 pub struct Hash {
     #[prost(bytes = "bytes", tag = "1")]
     pub path: Bytes,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct Lent {
+    /// Fetches the file on a connection of its own, once; see [`crate::hello::take`].
+    #[prost(bytes = "bytes", tag = "1")]
+    pub token: Bytes,
 }
 
 #[derive(Clone, PartialEq, Message)]

@@ -39,6 +39,7 @@ use motu_core::runtime::{
     AT_LIMIT, AtRest, Capabilities, Connection, Ended, Kept, Machine, MachineSpec, Usage,
 };
 use motu_core::{Error, Isolation, Runtime, SandboxId};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -114,6 +115,14 @@ impl Runtime for Container {
 
     async fn connect(&self, machine: &Machine) -> Result<Connection, Error> {
         machine::connect(&machine.dir).await
+    }
+
+    async fn take_file(&self, machine: &Machine, token: [u8; 16]) -> Result<OwnedFd, Error> {
+        machine::take_file(&machine.dir, token).await
+    }
+
+    fn lends_files(&self) -> bool {
+        true
     }
 
     async fn ended(&self, machine: &Machine) -> Ended {

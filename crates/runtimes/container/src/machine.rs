@@ -17,6 +17,7 @@ use motu_core::hint::verb;
 use motu_core::runtime::{Ask, Connection, Ended, Machine, MachineSpec};
 use motu_core::sandbox::AppliedLimit;
 use motu_core::{Error, ErrorKind, SandboxId};
+use motu_launch::report::receive_packet;
 use motu_launch::{Disk, LINK_SOCKET, Plan};
 use motu_local::disk::{self, Disks};
 use motu_local::{Hierarchies, Kind, Process, Target, exit_status, start_time, watch};
@@ -29,6 +30,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use tokio::io::{AsyncWriteExt, Interest};
+use tokio::net::UnixStream;
 use tokio::sync::Semaphore;
 
 /// How long a killed machine may take to disappear.
@@ -429,18 +432,40 @@ pub(crate) fn find(machine: &Machine) -> Option<OwnedFd> {
 /// Connects to the guest through the directory's descriptor: a Unix socket address has 107 bytes,
 /// and a state directory may be deeper.
 pub(crate) async fn connect(dir: &Path) -> Result<Connection, Error> {
-    let failed = |error: io::Error| Error::transport(format!("the guest's link: {error}"));
+    let (read, write) = reach(dir).await?.into_split();
+    Ok(Connection::new(read, write))
+}
+
+async fn reach(dir: &Path) -> Result<UnixStream, Error> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let dir = rustix::fs::open(dir, flags, Mode::empty()).map_err(|e| failed(e.into()))?;
+    let dir = rustix::fs::open(dir, flags, Mode::empty()).map_err(|e| unreached(e.into()))?;
     let path = format!("/proc/self/fd/{}/{LINK_SOCKET}", dir.as_raw_fd());
-    let stream = tokio::net::UnixStream::connect(path)
-        .await
-        .map_err(failed)?;
-    let (read, write) = stream.into_split();
-    Ok(Connection {
-        read: Box::new(read),
-        write: Box::new(write),
-    })
+    UnixStream::connect(path).await.map_err(unreached)
+}
+
+fn unreached(error: io::Error) -> Error {
+    Error::transport(format!("the guest's link: {error}"))
+}
+
+/// Fetches an open file that the guest has lent.
+pub(crate) async fn take_file(dir: &Path, token: [u8; 16]) -> Result<OwnedFd, Error> {
+    let mut stream = reach(dir).await?;
+    let hello = motu_link::hello::take(&token);
+    stream.write_all(&hello).await.map_err(unreached)?;
+    let files = loop {
+        stream.readable().await.map_err(unreached)?;
+        let mut answer = [0];
+        let receive = || receive_packet(stream.as_fd(), &mut answer);
+        match stream.try_io(Interest::READABLE, receive) {
+            Ok((_, files)) => break files,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(unreached(error)),
+        }
+    };
+    let mut files = files.into_iter();
+    files
+        .next()
+        .ok_or_else(|| Error::transport("the guest has not lent the file it spoke of"))
 }
 
 /// Waits for the end of a machine.

@@ -51,10 +51,7 @@ impl Links {
             .map_err(|error| Error::transport(format!("the guest's link: {error}")))?,
         };
         let (read, write) = stream.into_split();
-        Ok(Connection {
-            read: Box::new(read),
-            write: Box::new(write),
-        })
+        Ok(Connection::new(read, write))
     }
 
     /// Forgets a machine that ends.

@@ -194,10 +194,7 @@ impl Maker {
         let (ours, theirs) = tokio::io::duplex(PIPE);
         tokio::spawn(guest.serve(theirs));
         let (read, write) = tokio::io::split(ours);
-        Ok(Connection {
-            read: Box::new(read),
-            write: Box::new(write),
-        })
+        Ok(Connection::new(read, write))
     }
 
     /// The guest of a machine; a new one adopts what a previous daemon left.

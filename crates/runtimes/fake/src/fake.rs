@@ -261,10 +261,7 @@ impl Runtime for Fake {
             }
         }
         let (read, write) = tokio::io::split(ours);
-        Ok(Connection {
-            read: Box::new(read),
-            write: Box::new(write),
-        })
+        Ok(Connection::new(read, write))
     }
 
     async fn ended(&self, machine: &Record) -> Ended {

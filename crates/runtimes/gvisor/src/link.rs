@@ -47,10 +47,7 @@ impl Links {
             None => reach(&machine.dir).await?,
         };
         let (read, write) = stream.into_split();
-        Ok(Connection {
-            read: Box::new(read),
-            write: Box::new(write),
-        })
+        Ok(Connection::new(read, write))
     }
 
     /// Forgets a machine that ends.

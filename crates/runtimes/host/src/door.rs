@@ -38,10 +38,7 @@ pub async fn connect(dir: &Path) -> Result<Connection, Error> {
         .await
         .map_err(failed)?;
     let (read, write) = stream.into_split();
-    Ok(Connection {
-        read: Box::new(read),
-        write: Box::new(write),
-    })
+    Ok(Connection::new(read, write))
 }
 
 /// Waits until a new guest answers, or the process of its record, named `who` in messages, has

@@ -198,10 +198,7 @@ impl Maker {
         let guest = Guest::new(around, id, machine.dir.clone(), record);
         tokio::spawn(guest.serve(theirs));
         let (read, write) = tokio::io::split(ours);
-        Ok(Connection {
-            read: Box::new(read),
-            write: Box::new(write),
-        })
+        Ok(Connection::new(read, write))
     }
 
     /// The record of a machine and its id at the service.

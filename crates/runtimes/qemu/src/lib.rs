@@ -176,10 +176,7 @@ impl Runtime for Qemu {
     async fn connect(&self, machine: &Machine) -> Result<Connection, Error> {
         let place = place::Place::open(&machine.dir)?;
         let (read, write) = guest::connect(&place).await?.into_split();
-        Ok(Connection {
-            read: Box::new(read),
-            write: Box::new(write),
-        })
+        Ok(Connection::new(read, write))
     }
 
     async fn ended(&self, machine: &Machine) -> Ended {

@@ -7,12 +7,17 @@ use axum::body::Body;
 use axum::extract::{RawPathParams, Request, State};
 use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
-use hyper::upgrade::OnUpgrade;
+use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
-use motu_api::wire::DIAL_PROTOCOL;
+use motu_api::socket::send_file;
+use motu_api::wire::{DIAL_PROTOCOL, LENT_HEADER};
 use motu_core::runtime::Connection;
 use motu_core::verb::Verb;
 use motu_core::{Error, Result};
+use motu_gate::Face;
+use std::os::fd::{AsFd, OwnedFd};
+use tokio::io::AsyncReadExt;
+use tokio::net::UnixStream;
 
 pub async fn dial<V: Verb<Extra = (), Answer = Connection>>(
     State(app): State<App>,
@@ -23,6 +28,12 @@ pub async fn dial<V: Verb<Extra = (), Answer = Connection>>(
     let upgrade = upgrade(&mut request)?;
     let call: V = from_address(&parts, request.uri().query())?;
     let connection = app.gate.call(&caller, call, ()).await?;
+    if connection.file.is_some() && caller.face != Face::Socket {
+        let message = "files are lent on the daemon's own socket only";
+        return Err(Error::unsupported(message)
+            .hint("read or write its bytes")
+            .into());
+    }
     Ok(splice(&app, upgrade, connection))
 }
 
@@ -44,16 +55,41 @@ fn upgrade(request: &mut Request) -> Result<OnUpgrade> {
 /// Joins the caller's connection with the one inside, until both have ended.
 fn splice(app: &App, upgrade: OnUpgrade, inside: Connection) -> Response {
     let guard = app.activity.enter();
+    let Connection { read, write, file } = inside;
+    let lent = file.is_some();
     tokio::spawn(async move {
         let _guard = guard;
         let Ok(upgraded) = upgrade.await else { return };
-        let mut outside = TokioIo::new(upgraded);
-        let mut inside = tokio::io::join(inside.read, inside.write);
-        let _ = tokio::io::copy_bidirectional(&mut outside, &mut inside).await;
+        let mut inside = tokio::io::join(read, write);
+        let Some(file) = file else {
+            let mut outside = TokioIo::new(upgraded);
+            let _ = tokio::io::copy_bidirectional(&mut outside, &mut inside).await;
+            return;
+        };
+        if let Ok(mut outside) = lend(upgraded, file).await {
+            let _ = tokio::io::copy_bidirectional(&mut outside, &mut inside).await;
+        }
     });
     let headers = [
         (header::CONNECTION, HeaderValue::from_static("upgrade")),
         (header::UPGRADE, HeaderValue::from_static(DIAL_PROTOCOL)),
     ];
-    (StatusCode::SWITCHING_PROTOCOLS, headers, Body::empty()).into_response()
+    let mut answer = (StatusCode::SWITCHING_PROTOCOLS, headers, Body::empty()).into_response();
+    if lent {
+        let yes = HeaderValue::from_static("file");
+        answer.headers_mut().insert(LENT_HEADER, yes);
+    }
+    answer
+}
+
+/// Sends the file when the caller asks for it, which may be in bytes that HTTP has read already.
+async fn lend(upgraded: Upgraded, file: OwnedFd) -> std::io::Result<UnixStream> {
+    let parts = upgraded.downcast::<TokioIo<UnixStream>>();
+    let parts = parts.map_err(|_| std::io::ErrorKind::Unsupported)?;
+    let mut stream = parts.io.into_inner();
+    if parts.read_buf.is_empty() {
+        stream.read_u8().await?;
+    }
+    send_file(&stream, file.as_fd()).await?;
+    Ok(stream)
 }

@@ -63,11 +63,7 @@ async fn connect(dir: &Path) -> Guest {
     };
     let stream = tokio::time::timeout(Duration::from_secs(20), connecting).await;
     let (read, write) = stream.unwrap().into_split();
-    Guest::new(Connection {
-        read: Box::new(read),
-        write: Box::new(write),
-    })
-    .await
+    Guest::new(Connection::new(read, write)).await
 }
 
 /// Removes the container even after a failed step.

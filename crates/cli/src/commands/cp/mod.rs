@@ -1,5 +1,7 @@
 //! `motu cp`: files and trees, into a sandbox and out of it.
 
+mod lent;
+
 use crate::context::Context;
 use crate::show::answer;
 use bytes::Bytes;
@@ -164,6 +166,11 @@ async fn upload(client: &Client, from: &Path, id: &SandboxId, to: GuestPath) -> 
         let written = client.write_file(id, WriteFile::new(to, options), content);
         let bytes = written.await?.size_bytes;
         return Ok(Copied { destination, bytes });
+    } else if found.is_file()
+        && found.len() >= lent::LARGE
+        && let Some(bytes) = lent::upload(client, &from, id, &to).await?
+    {
+        return Ok(Copied { destination, bytes });
     }
     let bytes = send_tree(client, from, id, &to).await?;
     Ok(Copied { destination, bytes })
@@ -294,6 +301,12 @@ async fn download(
             unpacked.await?.bytes
         }
         _ => {
+            let how = (replace, most);
+            if entry.size_bytes >= lent::LARGE
+                && let Some(bytes) = lent::download(client, id, &from, to.clone(), how).await?
+            {
+                return Ok(Copied { destination, bytes });
+            }
             let archive = client.read_tree(id, from.into()).await?;
             let written = receive(archive, move |source| {
                 unpack_file(source, &to, replace, most)
