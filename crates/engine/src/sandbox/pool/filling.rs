@@ -1,6 +1,6 @@
 //! Keeping the pool full, in the background.
 
-use super::{Kind, Ready, Space, Target, end, lock};
+use super::{Announced, Kind, Ready, Space, Target, end, lock};
 use crate::driver::identity;
 use crate::guest::Guest;
 use crate::sandbox::{Sandboxes, fill};
@@ -19,9 +19,14 @@ const WARM_TIME: Duration = Duration::from_secs(10);
 /// How long to wait before a kind that could not be made is tried again.
 const RETRY: Duration = Duration::from_secs(30);
 
-/// Runs a first command in a waiting machine, which fills its caches and makes the caller's first
-/// command faster. An environment without a shell is no error.
-async fn warm(found: &Ready) -> Result<()> {
+/// How long a new machine is left alone before its first command: calls in quick succession take
+/// it at once, and their processors are theirs.
+const CALM: Duration = Duration::from_millis(25);
+
+/// Runs first commands in a waiting machine, which fills its caches and makes the caller's first
+/// command faster; a call that is already there takes the machine as it is. An environment without
+/// a shell is no error.
+async fn warm(found: &Ready, announced: &mut Announced) -> Result<()> {
     let guest = &found.guest;
     let owns_kernel = found.machine.accelerator.is_some();
     let init = link::Init {
@@ -29,7 +34,13 @@ async fn warm(found: &Ready) -> Result<()> {
         ..identity(found.id.as_str(), owns_kernel)?
     };
     guest.init(init).await?;
+    if !announced.is_left_alone(CALM).await {
+        return Ok(());
+    }
     for shell in [true, false] {
+        if announced.is_awaited() {
+            break;
+        }
         let first = link::Start {
             argv: vec![Bytes::from_static(b"true")],
             shell,
@@ -237,7 +248,7 @@ impl Sandboxes {
             Space::Free => {}
             other => return Ok(other),
         }
-        let _until_it_is_ready = self.pool.announce(&kind);
+        let mut announced = self.pool.announce(&kind);
         let id = admitted.sandbox.sandbox_id.clone();
         let dir = self
             .shared
@@ -268,7 +279,7 @@ impl Sandboxes {
             guest,
             runtime: admitted.runtime,
         };
-        if let Err(error) = warm(&found).await {
+        if let Err(error) = warm(&found, &mut announced).await {
             end(found, &self.shared).await;
             return Err(error);
         }

@@ -110,7 +110,27 @@ struct Coming {
     kind: Kind,
     made: watch::Receiver<()>,
     /// A call waits for it: the next ones do not.
-    awaited: bool,
+    awaited: watch::Sender<bool>,
+}
+
+/// What the maker of a machine holds until it is made.
+#[derive(Debug)]
+struct Announced {
+    /// Sends nothing: calls learn of the machine when it is dropped.
+    _making: watch::Sender<()>,
+    awaited: watch::Receiver<bool>,
+}
+
+impl Announced {
+    fn is_awaited(&self) -> bool {
+        *self.awaited.borrow()
+    }
+
+    /// Waits for a while, and returns true if no call asked for the machine meanwhile.
+    async fn is_left_alone(&mut self, time: Duration) -> bool {
+        let asked = self.awaited.wait_for(|awaited| *awaited);
+        tokio::time::timeout(time, asked).await.is_err()
+    }
 }
 
 /// A machine that has not been used.
@@ -253,10 +273,9 @@ impl Pool {
         let mut made = {
             let mut coming = lock(&self.coming);
             let coming = coming.as_mut()?;
-            if coming.awaited || coming.kind != *kind {
+            if coming.kind != *kind || coming.awaited.send_replace(true) {
                 return None;
             }
-            coming.awaited = true;
             coming.made.clone()
         };
         // The sender sends nothing: it is dropped when the machine is made, or cannot be.
@@ -264,15 +283,19 @@ impl Pool {
         Some(())
     }
 
-    /// Tells calls that a machine of this kind is being made, until the sender is dropped.
-    fn announce(&self, kind: &Kind) -> watch::Sender<()> {
+    /// Tells calls that a machine of this kind is being made, until the result is dropped.
+    fn announce(&self, kind: &Kind) -> Announced {
         let (making, made) = watch::channel(());
+        let (awaited, asked) = watch::channel(false);
         *lock(&self.coming) = Some(Coming {
             kind: kind.clone(),
             made,
-            awaited: false,
+            awaited,
         });
-        making
+        Announced {
+            _making: making,
+            awaited: asked,
+        }
     }
 
     /// Notes a one-shot: soon there may be another of its kind.
@@ -346,5 +369,36 @@ async fn end(found: Ready, shared: &Shared) {
     let gone = found.runtime.destroy(&found.machine).await;
     if let Err(error) = gone.and_then(|()| shared.trash.discard(&found.machine.dir)) {
         tracing::warn!(id = %found.id, %error, "could not remove a machine of the warm pool completely");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_machine_that_a_call_waits_for_is_left_as_it_is() {
+        let (pool, kind) = (
+            Pool::default(),
+            Kind {
+                runtime: "container".into(),
+                root: PathBuf::from("/root"),
+                wants_sudo: false,
+                sizes: [1; 7],
+                accel: Accel::default(),
+            },
+        );
+        let moment = Duration::from_millis(1);
+        let mut announced = pool.announce(&kind);
+        assert!(announced.is_left_alone(moment).await);
+        assert!(!announced.is_awaited());
+        let mut waiting = Box::pin(pool.nearly_made(&kind));
+        assert!(futures_util::poll!(&mut waiting).is_pending());
+        assert!(announced.is_awaited());
+        assert!(!announced.is_left_alone(COMING).await);
+        // A second call makes its own.
+        assert_eq!(pool.nearly_made(&kind).await, None);
+        drop(announced);
+        assert_eq!(waiting.await, Some(()));
     }
 }
