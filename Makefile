@@ -13,7 +13,7 @@ help:
 	@echo "make schemathesis   requests made from the API document, for longer (SECONDS=600)"
 	@echo "make pjdfstest   all of pjdfstest on / and /workspace of every runtime"
 	@echo "make hosts   a Debian with cgroups 2 alone, and every QEMU of Debian's suites (half an hour)"
-	@echo "make arm64   compile everything for aarch64"
+	@echo "make arm64   compile and link for aarch64; what is in every machine is tested under qemu-user"
 	@echo "make chaos   clients that write while everything is killed (SECONDS=300)"
 
 setup:
@@ -68,4 +68,6 @@ hosts:
 	tools/hosts/table
 
 arm64:
+	@tools/room 8
+	@tools/setup arm64
 	tools/hosts/arm64

@@ -86,7 +86,7 @@ mod tests {
             .filter(|line| !line.starts_with('#') && !line.is_empty())
         {
             let words: Vec<&str> = line.split_whitespace().collect();
-            let known = |word: &str| ["demo", "test", "bench", "dist"].contains(&word);
+            let known = |word: &str| ["demo", "test", "bench", "dist", "arm64"].contains(&word);
             assert!(
                 words.len() == 3 && words[2].split(',').all(known),
                 "program, package, purposes: {line}"

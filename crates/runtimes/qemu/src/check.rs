@@ -5,7 +5,6 @@ use crate::board::Board;
 use crate::distribution::{self, Need};
 use crate::error::QemuError;
 use crate::machine::Maker;
-use crate::program::PROGRAM;
 use crate::record::Shape;
 use crate::version::FIRMWARE;
 use crate::{accel::Accelerator, tool};
@@ -45,6 +44,11 @@ fn fixed_by(check: Check, fix: impl Into<String>) -> Check {
 fn architecture() -> Check {
     match std::env::consts::ARCH {
         "x86_64" => check("architecture", Health::Ok, "x86_64"),
+        "aarch64" => check(
+            "architecture",
+            Health::Degraded,
+            "aarch64: its virtual machines were tested emulated, and on no such host yet",
+        ),
         other => check(
             "architecture",
             Health::Failed,
@@ -58,7 +62,13 @@ fn privilege() -> Check {
     if rustix::process::geteuid().is_root() {
         return check("privilege", Health::Ok, "root");
     }
-    match tool::mapped("true").and_then(tool::run) {
+    // Of one id first, which fails at once where no namespace may be made: with a range, the helper of a failed `unshare`
+    // waits for ever.
+    let alone = tool::command("unshare").and_then(|mut command| {
+        command.args(["--map-root-user", "--", "true"]);
+        tool::run(command)
+    });
+    match alone.and_then(|_| tool::mapped("true").and_then(tool::run)) {
         Ok(_) => check(
             "privilege",
             Health::Ok,
@@ -77,10 +87,11 @@ fn privilege() -> Check {
 
 /// The version is part of it: one that is too old has other options.
 async fn qemu(maker: &Maker) -> Check {
+    let name = maker.board.program();
     let error = match maker.program().await {
         Ok(found) => {
             let detail = format!("{}, version {}", found.path.display(), found.version);
-            return check(PROGRAM, Health::Ok, detail);
+            return check(name, Health::Ok, detail);
         }
         Err(error) => error,
     };
@@ -89,7 +100,7 @@ async fn qemu(maker: &Maker) -> Check {
         QemuError::Firmware => distribution::install(distribution::here(), Need::Firmware),
         _ => distribution::install(distribution::here(), Need::Qemu),
     };
-    fixed_by(check(PROGRAM, Health::Failed, error.to_string()), fix)
+    fixed_by(check(name, Health::Failed, error.to_string()), fix)
 }
 
 fn program(name: &str) -> Check {
@@ -141,7 +152,7 @@ async fn accelerator(maker: &Maker) -> Check {
 }
 
 /// The steps of `create`, for people.
-pub(crate) fn plan(spec: &MachineSpec, choice: Accel) -> String {
+pub(crate) fn plan(spec: &MachineSpec, choice: Accel, board: Board) -> String {
     let limits = &spec.limits;
     let shape = Shape {
         accel: match choice {
@@ -157,7 +168,7 @@ pub(crate) fn plan(spec: &MachineSpec, choice: Accel) -> String {
     };
     let build = Build {
         name: spec.id.as_str(),
-        board: Board::HERE,
+        board,
         firmware: FIRMWARE,
     };
     let line = arguments(build, &shape, 1, Origin::Restore).join(" ");
@@ -165,10 +176,11 @@ pub(crate) fn plan(spec: &MachineSpec, choice: Accel) -> String {
         "image    {} as ext4, once per environment\n\
          template boot once per kind of machine, save memory and devices, keep\n\
          disks    root (environment + {disk} MiB) and /workspace ({disk} MiB), each a layer of its own\n\
-         process  in {} as a user of its own: {PROGRAM} {line}\n\
+         process  in {} as a user of its own: {program} {line}\n\
          guest    new randomness, clock and machine id\n",
         spec.root.display(),
         spec.dir.display(),
         disk = limits.disk_mib.value,
+        program = board.program(),
     )
 }

@@ -5,6 +5,7 @@
 //! to find its disks and ports are kept with it. The kernel inside the package
 //! is compressed; unpacked once here, it starts sooner.
 
+use crate::board::Board;
 use crate::cache::{Shelf, freeze};
 use crate::cpio::Archive;
 use crate::error::QemuError;
@@ -14,8 +15,9 @@ use motu_core::config::QemuConfig;
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 
-/// The name under which the kernel in use is found.
+/// The names under which the kernels in use are found.
 const CURRENT: &str = "current-v4";
+const CURRENT_VIRT: &str = "current-v4-virt";
 const KERNEL: &str = "vmlinux";
 const MODULES: &str = "modules";
 const KEPT_MODULES: &str = "modules-kept";
@@ -36,7 +38,12 @@ const SETS: [(&str, &[&str]); 3] = [
 ];
 
 /// Loaded where a kernel has them: they tell QEMU of a kernel that gives up.
-const WELCOME: [&str; 2] = ["pvpanic", "pvpanic-mmio"];
+fn welcome(board: Board) -> [&'static str; 2] {
+    match board {
+        Board::Q35 => ["pvpanic", "pvpanic-mmio"],
+        Board::Virt => ["pvpanic", "pvpanic-pci"],
+    }
+}
 
 /// Where a kernel comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,11 +53,14 @@ enum Source {
     /// A package of the operator's.
     Package(PathBuf),
     /// Debian, by apt or by a mirror.
-    Debian { mirror: Option<String> },
+    Debian {
+        mirror: Option<String>,
+        board: Board,
+    },
 }
 
 impl Source {
-    fn of(config: &QemuConfig) -> Source {
+    fn of(config: &QemuConfig, board: Board) -> Source {
         match (&config.kernel, &config.modules, &config.kernel_package) {
             (Some(kernel), Some(modules), _) => Source::Files {
                 kernel: kernel.clone(),
@@ -59,6 +69,7 @@ impl Source {
             (_, _, Some(package)) => Source::Package(package.clone()),
             _ => Source::Debian {
                 mirror: config.mirror.clone(),
+                board,
             },
         }
     }
@@ -66,7 +77,12 @@ impl Source {
     /// The name under which the kernel from here is found. Another file has another one.
     fn current(&self) -> String {
         let files = match self {
-            Source::Debian { .. } => return CURRENT.to_string(),
+            Source::Debian {
+                board: Board::Q35, ..
+            } => return CURRENT.to_string(),
+            Source::Debian {
+                board: Board::Virt, ..
+            } => return CURRENT_VIRT.to_string(),
             Source::Files { kernel, modules } => vec![kernel, modules],
             Source::Package(package) => vec![package],
         };
@@ -82,10 +98,10 @@ impl Source {
         match self {
             Source::Files { kernel, .. } => format!("{}, as configured", kernel.display()),
             Source::Package(package) => format!("{}, as configured", package.display()),
-            Source::Debian { mirror } => format!(
+            Source::Debian { mirror, board } => format!(
                 "will be downloaded from {} with the first machine ({} MB)",
                 mirror.as_deref().unwrap_or("Debian"),
-                package::PINNED.bytes / 1_000_000
+                package::pinned_for(*board).bytes / 1_000_000
             ),
         }
     }
@@ -117,14 +133,20 @@ pub(crate) struct Kernels {
     shelf: Shelf,
     initial: Shelf,
     source: Source,
+    board: Board,
 }
 
 impl Kernels {
-    pub(crate) fn open(home: &Path, config: &QemuConfig) -> Result<Kernels, QemuError> {
+    pub(crate) fn open(
+        home: &Path,
+        config: &QemuConfig,
+        board: Board,
+    ) -> Result<Kernels, QemuError> {
         Ok(Kernels {
             shelf: Shelf::open(home, "kernels")?,
             initial: Shelf::open(home, "initramfs")?,
-            source: Source::of(config),
+            source: Source::of(config, board),
+            board,
         })
     }
 
@@ -185,12 +207,13 @@ impl Kernels {
         };
         let scratch = claim.staging.join("scratch");
         std::fs::create_dir(&scratch).map_err(QemuError::io("cannot stage a kernel"))?;
+        let to = (claim.staging.as_path(), self.board);
         let digest = match &self.source {
-            Source::Files { kernel, modules } => arrange(kernel, modules, &claim.staging)?,
-            Source::Package(package) => arrange_package(package, &scratch, &claim.staging)?,
-            Source::Debian { mirror } => {
-                let package = package::obtain(mirror.as_deref(), &scratch)?;
-                arrange_package(&package, &scratch, &claim.staging)?
+            Source::Files { kernel, modules } => arrange(kernel, modules, to)?,
+            Source::Package(package) => arrange_package(package, &scratch, to)?,
+            Source::Debian { mirror, board } => {
+                let package = package::obtain(mirror.as_deref(), *board, &scratch)?;
+                arrange_package(&package, &scratch, to)?
             }
         };
         crate::cache::remove(&scratch)?;
@@ -205,7 +228,11 @@ impl Kernels {
 }
 
 /// The kernel and the modules of a package.
-fn arrange_package(package: &Path, scratch: &Path, staging: &Path) -> Result<String, QemuError> {
+fn arrange_package(
+    package: &Path,
+    scratch: &Path,
+    to: (&Path, Board),
+) -> Result<String, QemuError> {
     let tree = scratch.join("tree");
     let wanted = ["boot", "lib/modules", "usr/lib/modules"];
     deb::unpack(package, &tree, |path| {
@@ -218,11 +245,15 @@ fn arrange_package(package: &Path, scratch: &Path, staging: &Path) -> Result<Str
     // Debian 13 has its modules below /usr.
     let places = ["lib/modules", "usr/lib/modules"].map(|place| tree.join(place));
     let modules = places.iter().find(|place| place.is_dir());
-    arrange(&kernel, modules.unwrap_or(&places[0]), staging)
+    arrange(&kernel, modules.unwrap_or(&places[0]), to)
 }
 
-/// Puts the kernel and its modules where machines find them; returns their digest.
-fn arrange(kernel: &Path, modules: &Path, staging: &Path) -> Result<String, QemuError> {
+/// Puts the kernel and its modules where machines of a board find them; returns their digest.
+fn arrange(
+    kernel: &Path,
+    modules: &Path,
+    (staging, board): (&Path, Board),
+) -> Result<String, QemuError> {
     let missing = |what: &str| QemuError::Kernel {
         reason: format!("{} has no {what}", modules.display()),
     };
@@ -232,7 +263,7 @@ fn arrange(kernel: &Path, modules: &Path, staging: &Path) -> Result<String, Qemu
     write_frozen(&staging.join(KERNEL), &image)?;
     let mut digest = Sha256::new().chain_update(&image);
     let found = modules_of(modules);
-    let welcome = WELCOME.into_iter().filter(|name| found.has(name));
+    let welcome = welcome(board).into_iter().filter(|name| found.has(name));
     let mut loaded = Vec::new();
     for (directory, wanted) in SETS {
         let mut wanted = wanted.to_vec();

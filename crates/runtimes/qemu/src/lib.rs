@@ -166,7 +166,7 @@ impl Runtime for Qemu {
 
     fn plan(&self, spec: &MachineSpec) -> Result<String, Error> {
         machine::refuse(spec)?;
-        Ok(check::plan(spec, self.inner.choice(spec)))
+        Ok(check::plan(spec, self.inner.choice(spec), self.inner.board))
     }
 
     async fn create(&self, spec: &MachineSpec) -> Result<Machine, Error> {

@@ -8,6 +8,7 @@
 use crate::Settings;
 use crate::accel::Probe;
 use crate::blocking::blocking;
+use crate::board::Board;
 use crate::error::QemuError;
 use crate::image::{Image, Images, Journal, SLACK};
 use crate::kept::{self, Manifest};
@@ -40,6 +41,7 @@ pub(crate) const MIN_MEM_MIB: u64 = 128;
 #[derive(Debug)]
 pub(crate) struct Maker {
     guest: bytes::Bytes,
+    pub(crate) board: Board,
     pub(crate) accel: Accel,
     pub(crate) probe: Probe,
     pub(crate) programs: Arc<Programs>,
@@ -56,12 +58,15 @@ pub(crate) struct Maker {
 
 impl Maker {
     pub(crate) fn new(settings: Settings) -> Result<Maker, QemuError> {
+        // One of another architecture makes no machines: `check` refuses it.
+        let board = Board::of(&settings.guest).unwrap_or(Board::HERE);
         Ok(Maker {
             guest: settings.guest,
+            board,
             accel: settings.accel,
             probe: Probe::new(&settings.home),
-            programs: Arc::new(Programs::new(settings.config.program.clone())),
-            kernels: Kernels::open(&settings.home, &settings.config)?,
+            programs: Arc::new(Programs::new(settings.config.program.clone(), board)),
+            kernels: Kernels::open(&settings.home, &settings.config, board)?,
             images: Images::open(&settings.home)?,
             templates: Templates::open(&settings.home)?,
             kernel: OnceCell::new(),

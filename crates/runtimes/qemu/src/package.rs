@@ -9,15 +9,14 @@ use crate::{distribution, tool};
 use motu_environments::Pinned;
 use std::path::{Path, PathBuf};
 
-/// What always means the newest kernel for clouds.
+/// What always means the newest kernel for clouds, to the apt of a host.
 const NEWEST: &str = match Board::HERE {
     Board::Q35 => "linux-image-cloud-amd64",
     Board::Virt => "linux-image-cloud-arm64",
 };
-/// The kernel for hosts without Debian's apt.
-pub(crate) const PINNED: Package = pinned_for(Board::HERE);
 
-const fn pinned_for(board: Board) -> Package {
+/// The kernel for hosts without Debian's apt.
+pub(crate) const fn pinned_for(board: Board) -> Package {
     match board {
         Board::Q35 => Package {
             path: "pool/updates/main/l/linux-signed-amd64/\
@@ -49,11 +48,15 @@ pub(crate) struct Package {
 }
 
 /// Downloads a package with a kernel; returns where it is. Blocks, for as long as that takes.
-pub(crate) fn obtain(mirror: Option<&str>, scratch: &Path) -> Result<PathBuf, QemuError> {
+pub(crate) fn obtain(
+    mirror: Option<&str>,
+    board: Board,
+    scratch: &Path,
+) -> Result<PathBuf, QemuError> {
+    let apt = distribution::is_debian_here() && tool::find("apt-get").is_ok();
+    // The host's apt has packages of the host's architecture.
     let by_apt = match mirror {
-        None if distribution::is_debian_here() && tool::find("apt-get").is_ok() => {
-            Some(newest(scratch))
-        }
+        None if apt && board == Board::HERE => Some(newest(scratch)),
         _ => None,
     };
     let failed = match by_apt {
@@ -65,7 +68,7 @@ pub(crate) fn obtain(mirror: Option<&str>, scratch: &Path) -> Result<PathBuf, Qe
         None => String::new(),
     };
     let mirrors = mirror.map_or(MIRRORS.to_vec(), |one| vec![one]);
-    pinned(&mirrors, PINNED, scratch).map_err(|error| match error {
+    pinned(&mirrors, pinned_for(board), scratch).map_err(|error| match error {
         QemuError::Kernel { reason } => QemuError::Kernel {
             reason: format!("{failed}{reason}"),
         },

@@ -11,7 +11,6 @@ use crate::{identity, tool};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-pub(crate) const PROGRAM: &str = Board::HERE.program();
 /// Where distributions put firmware besides the directories QEMU names itself.
 const PLACES: [&str; 6] = [
     "/usr/share/qemu",
@@ -29,6 +28,7 @@ pub(crate) struct Program {
     pub(crate) version: Version,
     /// By name where QEMU finds it itself, else by its path.
     pub(crate) firmware: String,
+    pub(crate) board: Board,
 }
 
 impl Program {
@@ -36,7 +36,7 @@ impl Program {
     pub(crate) fn build<'a>(&'a self, name: &'a str) -> Build<'a> {
         Build {
             name,
-            board: Board::HERE,
+            board: self.board,
             firmware: &self.firmware,
         }
     }
@@ -47,20 +47,22 @@ impl Program {
 pub(crate) struct Programs {
     /// The one the operator names.
     named: Option<PathBuf>,
+    board: Board,
     known: Mutex<Option<(String, Program)>>,
 }
 
 impl Programs {
-    pub(crate) fn new(named: Option<PathBuf>) -> Programs {
+    pub(crate) fn new(named: Option<PathBuf>, board: Board) -> Programs {
         Programs {
             named,
+            board,
             known: Mutex::default(),
         }
     }
 
     pub(crate) fn find(&self) -> Result<PathBuf, QemuError> {
         match &self.named {
-            None => tool::find(PROGRAM),
+            None => tool::find(self.board.program()),
             Some(named) if named.is_file() => Ok(named.clone()),
             Some(named) => Err(QemuError::Tool {
                 tool: named.display().to_string(),
@@ -78,16 +80,16 @@ impl Programs {
         {
             return Ok(program.clone());
         }
-        let program = ask(path)?;
+        let program = ask(path, self.board)?;
         *known = Some((identity, program.clone()));
         Ok(program)
     }
 }
 
-fn ask(path: PathBuf) -> Result<Program, QemuError> {
+fn ask(path: PathBuf, board: Board) -> Result<Program, QemuError> {
     let said = say(&path, &["--version"])?;
     let found = version(&said).ok_or_else(|| QemuError::Failed {
-        tool: PROGRAM.into(),
+        tool: board.program().into(),
         tail: format!("its version is not to be read in {:?}", tool::tail(&said)),
     })?;
     if found < OLDEST {
@@ -96,7 +98,7 @@ fn ask(path: PathBuf) -> Result<Program, QemuError> {
     // One that does not name its directories has its firmware in a usual place.
     let own = say(&path, &["-L", "help"]).unwrap_or_default();
     let own: Vec<PathBuf> = own.lines().map(PathBuf::from).collect();
-    let firmware = match Board::HERE {
+    let firmware = match board {
         Board::Q35 => firmware(&own, Path::is_file).ok_or(QemuError::Firmware)?,
         Board::Virt => String::new(),
     };
@@ -104,6 +106,7 @@ fn ask(path: PathBuf) -> Result<Program, QemuError> {
         path,
         version: found,
         firmware,
+        board,
     })
 }
 

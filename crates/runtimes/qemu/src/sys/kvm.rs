@@ -200,6 +200,10 @@ fn open() -> Result<OwnedFd, Fault> {
 
 /// Runs the trial.
 pub(crate) fn trial() -> Result<(), Fault> {
+    if !cfg!(target_arch = "x86_64") {
+        let cause = "its trial is a program for x86_64, and nothing is believed untried";
+        return Err(Fault::wrong(cause));
+    }
     match run(&open()?) {
         Ok(verdict) => verdict,
         Err(error) => Err(Fault::wrong(format!(

@@ -240,9 +240,12 @@ fn guest_program() -> PathBuf {
     )
 }
 
-/// A root of one static program, named by a digest as stored environments are.
+/// A root of one static program, named by a digest as stored environments are. `MOTU_TEST_BUSYBOX` names a program of the
+/// guest's architecture, where that is not the host's.
 fn busybox_root(home: &Path) -> PathBuf {
-    let blob = home.join(format!("sha256-{}", "b0".repeat(32)));
+    let foreign = std::env::var_os("MOTU_TEST_BUSYBOX").map(PathBuf::from);
+    let name = if foreign.is_some() { "a6" } else { "b0" };
+    let blob = home.join(format!("sha256-{}", name.repeat(32)));
     let root = blob.join("root");
     if root.exists() {
         return root;
@@ -252,7 +255,7 @@ fn busybox_root(home: &Path) -> PathBuf {
     for dir in ["bin", "etc", "tmp", "root", "workspace"] {
         std::fs::create_dir_all(tree.join(dir)).unwrap();
     }
-    let busybox = motu_needs::find("busybox");
+    let busybox = foreign.unwrap_or_else(|| motu_needs::find("busybox"));
     std::fs::copy(busybox, tree.join("bin/busybox")).unwrap();
     let applets = motu_needs::command("busybox")
         .arg("--list")
