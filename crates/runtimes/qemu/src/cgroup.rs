@@ -17,6 +17,9 @@ use std::time::Duration;
 
 /// The group all machines of this host are in.
 const GROUP: &str = "motu-qemu";
+/// How often a page of a machine may count. One that was zero when the template was saved is a hole in the saved memory: the
+/// first machine that touches it fills the hole, for all of its kind, and has a copy of its own besides.
+const COPIES: u64 = 2;
 /// What QEMU needs beside the machine's memory: translated code, devices, buffers.
 const OVERHEAD_MIB: u64 = 512;
 /// Threads: processors, devices and at most 64 that wait for disks.
@@ -66,7 +69,7 @@ pub(crate) fn make(dir: &Path, shape: &Shape) -> Result<Vec<OwnedFd>, QemuError>
     let limits = MachineLimits {
         // One more than it has: what QEMU does for the machine is not the machine's time.
         vcpu_count: ask(shape.vcpu_count + 1),
-        mem_mib: ask(shape.mem_mib + OVERHEAD_MIB),
+        mem_mib: ask(COPIES * shape.mem_mib + OVERHEAD_MIB),
         disk_mib: ask(shape.disk_mib),
         pids_max: ask(THREADS + shape.vcpu_count),
         nofile: ask(0),

@@ -108,6 +108,18 @@ fn assert_confined(process: &str, status: &str, groups: &str) {
     }
 }
 
+/// Every page counts twice: in the machine's own memory, and in the saved memory that it was a hole of.
+#[tokio::test]
+async fn a_machine_may_use_all_of_its_memory() {
+    let world = World::with(1536, accel());
+    let (machine, guest) = world.create().await;
+    let fill = "mkdir /all && mount -t tmpfs -o size=1300m all /all && dd if=/dev/zero of=/all/x bs=1M count=1200 2>/dev/null";
+    let left = guest.sh(&format!("{fill}; ls -s /all/x")).await;
+    assert!(left.starts_with("1228800 "), "{left}");
+    drop(guest);
+    world.runtime.destroy(&machine).await.unwrap();
+}
+
 #[tokio::test]
 async fn a_new_daemon_finds_the_machine_and_talks_to_it() {
     let world = World::new();
