@@ -64,6 +64,9 @@ pub struct QemuConfig {
     /// Instead of both: a Debian package of a kernel (`.deb`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kernel_package: Option<std::path::PathBuf>,
+    /// The same package as an OCI artifact of one file, by digest: `registry.example/kernels/cloud@sha256:…`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kernel_artifact: Option<String>,
     /// Where the kernel's package is downloaded from in place of Debian's own mirrors: `http://` or
     /// `https://`, and the directory that has `pool`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -78,11 +81,31 @@ impl QemuConfig {
             )
             .hint("set both, or kernel_package alone"));
         }
-        if self.kernel.is_some() && self.kernel_package.is_some() {
-            return Err(Error::invalid(
-                "config.toml: [qemu] kernel and kernel_package are two answers to one question",
-            )
+        let named = [
+            ("kernel", self.kernel.is_some()),
+            ("kernel_package", self.kernel_package.is_some()),
+            ("kernel_artifact", self.kernel_artifact.is_some()),
+        ];
+        let mut named = named.iter().filter(|(_, is)| *is).map(|(name, _)| *name);
+        if let (Some(one), Some(other)) = (named.next(), named.next()) {
+            return Err(Error::invalid(format!(
+                "config.toml: [qemu] {one} and {other} are two answers to one question"
+            ))
             .hint("keep one of them"));
+        }
+        let digest = |name: &str| {
+            let hex = name.split_once("@sha256:").map(|(_, hex)| hex);
+            hex.is_some_and(|hex| hex.len() == 64 && hex.bytes().all(|b| b.is_ascii_hexdigit()))
+        };
+        if self
+            .kernel_artifact
+            .as_deref()
+            .is_some_and(|name| !digest(name))
+        {
+            return Err(Error::invalid(
+                "config.toml: [qemu] kernel_artifact has no digest, and nothing else about a registry is believed",
+            )
+            .hint("such as registry.example/kernels/cloud@sha256: and 64 hexadecimal digits"));
         }
         let address = |mirror: &str| {
             ["http://", "https://"].iter().any(|scheme| {
@@ -522,6 +545,9 @@ mod tests {
             "modules = \"/lib/modules/6\"",
             "kernel = \"/k\"\nmodules = \"/m\"\nkernel_package = \"/k.deb\"",
             "kernel_package = \"k.deb\"",
+            "kernel_package = \"/k.deb\"\nkernel_artifact = \"r/k@sha256:0\"",
+            "kernel_artifact = \"registry.example/k:latest\"",
+            "kernel_artifact = \"registry.example/k@sha256:12\"",
             "program = \"qemu\"",
             "mirror = \"ftp://x\"",
             "mirror = \"http://\"",

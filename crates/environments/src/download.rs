@@ -3,7 +3,12 @@
 //! Owns downloads that are no images: a file whose SHA-256 is known before it is asked for. Since
 //! nothing else about the answer is believed, the address may be a mirror without TLS.
 
-use std::{io::Write as _, path::Path, time::Duration};
+use std::{
+    fs::File,
+    io::Write as _,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Uri};
@@ -55,31 +60,73 @@ pub async fn download(
             message: String::new(),
         });
     }
-    let staged = to.with_extension("part");
-    let mut file = std::fs::File::create(&staged).at("writing", &staged)?;
-    let (mut body, mut digest, mut seen) = (response.into_body(), Sha256::new(), 0);
+    let mut staged = Staged::new(to)?;
+    let mut body = response.into_body();
     while let Some(piece) = http.piece(&mut body).await? {
-        seen += piece.len() as u64;
-        if seen > pinned.bytes {
+        if !staged.add(&piece, pinned)? {
             break;
         }
-        digest.update(&piece);
-        file.write_all(&piece).at("writing", &staged)?;
     }
-    let found = match seen == pinned.bytes {
-        true => hex(&digest.finalize()),
-        false => format!(
-            "of another size (more or fewer than {} bytes)",
-            pinned.bytes
-        ),
-    };
-    if found != pinned.sha256 {
-        std::fs::remove_file(&staged).at("removing", &staged)?;
-        return Err(EnvironmentError::DigestMismatch {
-            what: format!("{} from {address}", pinned.what),
-            expected: pinned.sha256.to_owned(),
-            found,
-        });
+    staged.finish(address, pinned, to)
+}
+
+/// A file that is being received.
+pub(crate) struct Staged {
+    path: PathBuf,
+    file: File,
+    digest: Sha256,
+    seen: u64,
+}
+
+impl Staged {
+    pub(crate) fn new(to: &Path) -> Result<Self, EnvironmentError> {
+        let path = to.with_extension("part");
+        let file = File::create(&path).at("writing", &path)?;
+        Ok(Self {
+            path,
+            file,
+            digest: Sha256::new(),
+            seen: 0,
+        })
     }
-    std::fs::rename(&staged, to).at("naming", to)
+
+    /// Adds a piece; `false` if there is more than there should be.
+    pub(crate) fn add(
+        &mut self,
+        piece: &[u8],
+        pinned: Pinned<'_>,
+    ) -> Result<bool, EnvironmentError> {
+        self.seen += piece.len() as u64;
+        if self.seen > pinned.bytes {
+            return Ok(false);
+        }
+        self.digest.update(piece);
+        self.file.write_all(piece).at("writing", &self.path)?;
+        Ok(true)
+    }
+
+    /// Names the file if it is the one that was wanted.
+    pub(crate) fn finish(
+        self,
+        from: &str,
+        pinned: Pinned<'_>,
+        to: &Path,
+    ) -> Result<(), EnvironmentError> {
+        let found = match self.seen == pinned.bytes {
+            true => hex(&self.digest.finalize()),
+            false => format!(
+                "of another size (more or fewer than {} bytes)",
+                pinned.bytes
+            ),
+        };
+        if found != pinned.sha256 {
+            std::fs::remove_file(&self.path).at("removing", &self.path)?;
+            return Err(EnvironmentError::DigestMismatch {
+                what: format!("{} from {from}", pinned.what),
+                expected: pinned.sha256.to_owned(),
+                found,
+            });
+        }
+        std::fs::rename(&self.path, to).at("naming", to)
+    }
 }

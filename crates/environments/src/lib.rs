@@ -12,6 +12,7 @@
 
 mod about;
 mod apt;
+mod artifact;
 mod build;
 mod build_cache;
 mod catalog;
@@ -53,6 +54,7 @@ pub mod archive {
 }
 
 pub use about::{ImageInfo, LayerInfo};
+pub use artifact::{MAX_ARTIFACT_BYTES, artifact};
 pub use build_cache::{BuildCache, NewLayer, StepRecord};
 pub use catalog::{CatalogEntry, Variant};
 pub use describe::{Environment, EnvironmentInfo};

@@ -339,3 +339,44 @@ fn listing(root: &Path) -> Vec<String> {
     lines.sort();
     lines
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_artifact_is_one_file_known_by_its_digest() {
+    let Some(registry) = Registry::start("") else {
+        return;
+    };
+    let one = Image::new(vec![base()]);
+    registry.push(&one, "one", &[]);
+    // What is copied has a manifest of its own.
+    let name = |tag: &str| {
+        let mut inspect = motu_needs::command("skopeo");
+        inspect.args(["inspect", "--tls-verify=false", "--format", "{{.Digest}}"]);
+        let said = inspect
+            .arg(format!("docker://{}", registry.name(tag)))
+            .output()
+            .unwrap();
+        let digest = String::from_utf8(said.stdout).unwrap();
+        format!("{}/team/app@{}", registry.address, digest.trim())
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let to = dir.path().join("file");
+    motu_environments::artifact(&name("one"), "a package", &to)
+        .await
+        .unwrap();
+    assert_eq!(fs::read(&to).unwrap(), one.layers[0].bytes);
+
+    let two = Image::new(vec![base(), middle()]);
+    registry.push(&two, "two", &[]);
+    let absent = format!("{}/team/app@sha256:{}", registry.address, "0".repeat(64));
+    for (name, cause) in [
+        (name("two"), "2 layers"),
+        (absent, "404"),
+        (registry.name("one"), "by its digest"),
+    ] {
+        let to = dir.path().join("other");
+        let error = motu_environments::artifact(&name, "a package", &to).await;
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains(cause), "{name}: {error}");
+        assert!(!to.exists());
+    }
+}

@@ -52,6 +52,8 @@ enum Source {
     Files { kernel: PathBuf, modules: PathBuf },
     /// A package of the operator's.
     Package(PathBuf),
+    /// The same in a registry, by digest.
+    Artifact(String),
     /// Debian, by apt or by a mirror.
     Debian {
         mirror: Option<String>,
@@ -61,6 +63,9 @@ enum Source {
 
 impl Source {
     fn of(config: &QemuConfig, board: Board) -> Source {
+        if let Some(artifact) = &config.kernel_artifact {
+            return Source::Artifact(artifact.clone());
+        }
         match (&config.kernel, &config.modules, &config.kernel_package) {
             (Some(kernel), Some(modules), _) => Source::Files {
                 kernel: kernel.clone(),
@@ -83,6 +88,9 @@ impl Source {
             Source::Debian {
                 board: Board::Virt, ..
             } => return CURRENT_VIRT.to_string(),
+            Source::Artifact(name) => {
+                return format!("{CURRENT}-{}", hex(&Sha256::new().chain_update(name)));
+            }
             Source::Files { kernel, modules } => vec![kernel, modules],
             Source::Package(package) => vec![package],
         };
@@ -98,6 +106,7 @@ impl Source {
         match self {
             Source::Files { kernel, .. } => format!("{}, as configured", kernel.display()),
             Source::Package(package) => format!("{}, as configured", package.display()),
+            Source::Artifact(name) => format!("{name}, as configured"),
             Source::Debian { mirror, board } => format!(
                 "will be downloaded from {} with the first machine ({} MB)",
                 mirror.as_deref().unwrap_or("Debian"),
@@ -111,7 +120,7 @@ impl Source {
         match self {
             Source::Files { kernel, modules } => [kernel, modules].into_iter(),
             Source::Package(package) => [package, package].into_iter(),
-            Source::Debian { .. } => return None,
+            Source::Debian { .. } | Source::Artifact(_) => return None,
         }
         .map(PathBuf::as_path)
         .find(|path| !path.exists())
@@ -211,6 +220,10 @@ impl Kernels {
         let digest = match &self.source {
             Source::Files { kernel, modules } => arrange(kernel, modules, to)?,
             Source::Package(package) => arrange_package(package, &scratch, to)?,
+            Source::Artifact(name) => {
+                let package = package::artifact(name, &scratch)?;
+                arrange_package(&package, &scratch, to)?
+            }
             Source::Debian { mirror, board } => {
                 let package = package::obtain(mirror.as_deref(), *board, &scratch)?;
                 arrange_package(&package, &scratch, to)?

@@ -106,6 +106,18 @@ pub(crate) fn pinned(
     })
 }
 
+/// Downloads the package that is the one file of an artifact.
+pub(crate) fn artifact(name: &str, scratch: &Path) -> Result<PathBuf, QemuError> {
+    let to = scratch.join("kernel.deb");
+    let download = motu_environments::artifact(name, "the package of the kernel", &to);
+    match tokio::runtime::Handle::current().block_on(download) {
+        Ok(()) => Ok(to),
+        Err(error) => Err(QemuError::Kernel {
+            reason: error.to_string(),
+        }),
+    }
+}
+
 /// Downloads the newest kernel package apt knows of.
 fn newest(scratch: &Path) -> Result<PathBuf, QemuError> {
     let no_kernel = |error: QemuError| match error {
