@@ -1,4 +1,5 @@
-//! Virtual machines of an ordinary user: environments with many owners become disks without root, and QEMU is shut in.
+//! Virtual machines and gVisor of an ordinary user: environments with many owners become disks and roots without root, and
+//! QEMU is shut in.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -141,4 +142,69 @@ fn shut_in(user: &User, id: &str) {
     for hidden in ["tmp", "home", "root", "var", "etc/passwd"] {
         assert!(!root.join(hidden).exists(), "/{hidden} is seen");
     }
+}
+
+/// What a machine of gVisor shows of itself, and of an environment with two owners.
+const LOOK: &str = "id -u; stat -c '%u:%g %a' /bin/busybox /private /private/file; cat /private/file; \
+                    echo new >/private/b && stat -c %u:%g /private/b; dmesg | head -n 1 | grep -o gVisor";
+
+#[test]
+fn an_ordinary_user_has_machines_of_gvisor() {
+    let Some((user, environment)) = prepared() else {
+        return;
+    };
+    fine(user.motu(&["env", "pull", &environment]));
+    let gvisor = ["--runtime", "gvisor"];
+    let run = |more: &[&str], script: &str| {
+        let words = [&["run", &environment, "--json"][..], &gvisor, more];
+        user.motu(&[&words.concat()[..], &["--", "sh", "-c", script]].concat())
+    };
+    let told = run(&["--mem-mib", "96"], LOOK);
+    let answer: Value = serde_json::from_str(&told.stdout).unwrap();
+    assert_eq!(answer["isolation"], "gvisor", "{told}");
+    let said = "0\n0:0 755\n1000:1001 700\n1000:1001 600\ntheirs\n0:0\ngVisor\n";
+    assert_eq!(answer["stdout"], said, "{told}");
+    // The user has groups of their own, and no way to bound a disk.
+    assert_eq!(
+        answer["not_enforced"],
+        serde_json::json!(["disk_mib"]),
+        "{told}"
+    );
+
+    // What it cannot do is refused, with its cause.
+    for (flag, value) in [("--disk-mib", "64"), ("--network", "open")] {
+        let told = run(&[flag, value], "true");
+        assert_ne!(told.code, 0, "{flag}: {told}");
+        assert!(!told.stdout.contains("internal"), "{flag}: {told}");
+    }
+    let keep = ["create", &environment, "--id", "kept", "--keep"];
+    let told = user.motu(&[&keep[..], &gvisor].concat());
+    assert_ne!(told.code, 0, "{told}");
+
+    // The next daemon finds it, and its end leaves nothing.
+    let create = ["create", &environment, "--id", "sb-two"];
+    fine(user.motu(&[&create[..], &gvisor].concat()));
+    let exec = |script| user.motu(&["exec", "sb-two", "--", "sh", "-c", script]);
+    fine(exec(
+        "mkdir /private/c && chown 1000:1000 /private/c && chmod 700 /private/c",
+    ));
+    fine(user.motu(&["serve", "--stop"]));
+    assert_eq!(fine(exec("stat -c %u /private/c")), "1000\n");
+    fine(user.motu(&["pause", "sb-two"]));
+    fine(user.motu(&["resume", "sb-two"]));
+    assert_eq!(fine(exec("echo again")), "again\n");
+    let place = user.state().join("machines/gvisor/sb-two");
+    assert!(place.is_dir() && !of_bundle(&place).is_empty());
+    fine(user.motu(&["rm", "sb-two"]));
+    assert!(!place.exists());
+    assert_eq!(of_bundle(&place), Vec::<String>::new());
+}
+
+/// Command lines of processes that name a bundle.
+fn of_bundle(place: &Path) -> Vec<String> {
+    let place = place.display().to_string();
+    let entries = std::fs::read_dir("/proc").unwrap().flatten();
+    let lines = entries.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
+    let lines = lines.map(|line| String::from_utf8_lossy(&line).replace('\0', " "));
+    lines.filter(|line| line.contains(&place)).collect()
 }

@@ -1,13 +1,13 @@
 //! Checks what works on this host, and suggests fixes for the rest.
 
 use crate::machine::{self, INSTALL, Maker};
+use crate::mapped;
 use crate::oci::Program;
 use crate::record::Record;
 use motu_core::report::{Check, Health};
 use motu_core::runtime::{Ask, MachineLimits, MachineSpec};
 use motu_core::{Accel, Error, SandboxId};
 use motu_local::{Kind, boot_id};
-use rustix::thread::{CapabilitySet, capabilities};
 use serde::{Deserialize, Serialize};
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ struct Probed {
 /// Every check, most important first.
 pub(crate) async fn all(maker: &Arc<Maker>) -> Vec<Check> {
     let worker = maker.clone();
-    let look = move || vec![privilege(), present(&worker)];
+    let look = move || vec![privilege(&worker), present(&worker)];
     let mut checks = tokio::task::spawn_blocking(look).await.unwrap_or_default();
     if checks.iter().all(|check| check.health != Health::Failed) {
         checks.pop();
@@ -56,18 +56,30 @@ fn bad(name: &str, health: Health, detail: impl Into<String>, fix: &str) -> Chec
     }
 }
 
-fn privilege() -> Check {
-    let able =
-        capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_ADMIN));
-    match rustix::process::geteuid().is_root() && able {
-        true => good("privilege", "root"),
-        false => bad(
-            "privilege",
+fn privilege(maker: &Maker) -> Check {
+    if maker.privileged {
+        return good("privilege", "root");
+    }
+    let name = "privilege";
+    let in_a_container = motu_local::nested::is_container();
+    let range = match rustix::process::geteuid().is_root() {
+        true => Err("this root may not mount".to_string()),
+        false => mapped::range(),
+    };
+    match range {
+        Ok(()) => bad(
+            name,
+            Health::Degraded,
+            "an ordinary user with a range of ids: no network, no kept disks and no limit of disks",
+            "run the daemon as root for these",
+        ),
+        Err(error) => bad(
+            name,
             Health::Failed,
-            "machines with limits and disks of their own need root",
-            match motu_local::nested::is_container() {
+            format!("without root, machines need a range of ids: {error}"),
+            match in_a_container {
                 true => "this host is itself a container: start it with `docker run --privileged`",
-                false => "run the daemon as root",
+                false => "give this user a range of ids: the check `environments` has the command",
             },
         ),
     }
@@ -218,7 +230,7 @@ fn cgroups(maker: &Maker) -> Check {
         return good("cgroups", names(&have));
     }
     let detail = format!("not enforceable: {}", names(&lack));
-    let fix = "run the daemon where it may use these controllers";
+    let fix = "run the daemon where it may use these controllers: the check `cgroups` of `container` has the command";
     bad("cgroups", Health::Degraded, detail, fix)
 }
 
@@ -238,12 +250,13 @@ fn sudo(allows_suid: bool) -> Check {
 }
 
 fn disk(maker: &Maker) -> Check {
-    match maker.disks.missing() {
-        None => good("disk limit", "ext4 images on loop devices"),
-        Some(reason) => {
-            let fix = "install e2fsprogs; modprobe loop";
-            bad("disk limit", Health::Degraded, reason, fix)
-        }
+    let fix = match maker.privileged {
+        true => "install e2fsprogs; modprobe loop",
+        false => "run the daemon as root",
+    };
+    match maker.bounded() {
+        Ok(()) => good("disk limit", "ext4 images on loop devices"),
+        Err(reason) => bad("disk limit", Health::Degraded, reason, fix),
     }
 }
 

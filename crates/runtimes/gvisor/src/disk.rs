@@ -4,6 +4,8 @@
 //! named image with a journal.
 
 use crate::prepare::{DISK, Disk};
+use motu_core::hint;
+use motu_core::hint::verb;
 use motu_core::runtime::{Ask, AtRest, Kept, MachineSpec, RestLayer};
 use motu_core::sandbox::AppliedLimit;
 use motu_core::{Error, ErrorKind};
@@ -34,27 +36,35 @@ pub(crate) struct Ready {
 
 /// How the disk's size is enforced, or why it is not; refuses an explicit size that cannot be
 /// enforced.
-pub(crate) fn judge(disks: &Disks, ask: Ask) -> Result<AppliedLimit, Error> {
+pub(crate) fn judge(bounded: Result<(), &str>, ask: Ask) -> Result<AppliedLimit, Error> {
     let limit = |enforced, by: &str| AppliedLimit {
         name: "disk_mib".into(),
         value: ask.value,
         enforced,
         by: by.into(),
     };
-    match disks.missing() {
-        None => Ok(limit(true, "ext4 image")),
-        Some(reason) if ask.explicit => Err(Error::unsupported(format!(
+    match bounded {
+        Ok(()) => Ok(limit(true, "ext4 image")),
+        Err(reason) if ask.explicit => Err(Error::unsupported(format!(
             "disk_mib cannot be enforced: {reason}"
         ))
-        .hint("leave the limit out, or install e2fsprogs")),
-        Some(reason) => Ok(limit(false, reason)),
+        .hint(hint![
+            "leave the limit out; ",
+            verb("doctor"),
+            " says what would make it possible"
+        ])),
+        Err(reason) => Ok(limit(false, reason)),
     }
 }
 
 /// Creates or finds the disk of a machine.
-pub(crate) fn obtain(disks: &Disks, spec: &MachineSpec) -> Result<Ready, Error> {
+pub(crate) fn obtain(
+    disks: &Disks,
+    bounded: Result<(), &str>,
+    spec: &MachineSpec,
+) -> Result<Ready, Error> {
     let failed = |error: io::Error| Error::io("the machine's disk", &error);
-    let mut limit = judge(disks, spec.limits.disk_mib)?;
+    let mut limit = judge(bounded, spec.limits.disk_mib)?;
     std::fs::create_dir(spec.dir.join(DISK)).map_err(failed)?;
     if !limit.enforced {
         let disk = directory(spec).map_err(failed)?;

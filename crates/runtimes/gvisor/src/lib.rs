@@ -5,6 +5,8 @@
 //!   machine   one machine: make, find, end
 //!   prepare   its bundle, as data
 //!   mounts    its file systems, as data and then in a view of mounts of its own
+//!   mapped    the same for an ordinary user, by programs of the host in a user namespace
+//!   removal   its end
 //!   disk      where its writes go
 //!   barrier   one call that `runsc` starts faster without
 //!   oci/      programs that make containers of bundles: runsc, crun, runc
@@ -24,11 +26,13 @@ mod disk;
 mod killer;
 mod link;
 mod machine;
+mod mapped;
 mod mounts;
 mod network;
 pub mod oci;
 mod prepare;
 mod record;
+mod removal;
 mod sys;
 
 use async_trait::async_trait;
@@ -84,9 +88,10 @@ impl Runtime for Gvisor {
             // longer than starting anew.
             memory_snapshot: false,
             fork: false,
-            keep: true,
+            // Files of an ordinary user's machines belong to ids that the daemon cannot act for.
+            keep: self.inner.privileged,
             setuid: false,
-            network: true,
+            network: self.inner.privileged,
             uses_environment: true,
         }
     }

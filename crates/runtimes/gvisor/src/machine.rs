@@ -10,16 +10,16 @@ use crate::network::{self, Network};
 use crate::oci::{Container, OciError, Program, Start};
 use crate::prepare::{self, Decided, Disk};
 use crate::record::{Record, known};
-use crate::{Settings, disk, killer, mounts};
+use crate::removal::{self, wait};
+use crate::{Settings, disk, killer, mapped, mounts};
 use motu_core::hint;
 use motu_core::hint::verb;
 use motu_core::runtime::{AT_LIMIT, Ended, Machine, MachineLimits, MachineSpec};
 use motu_core::sandbox::AppliedLimit;
 use motu_core::{Error, ErrorKind, SandboxId};
 use motu_local::disk::Disks;
-use motu_local::{Hierarchies, Kind, Target, exit_status, place_program, watch};
+use motu_local::{Hierarchies, Kind, Target, exit_status, place_program};
 use rustix::fs::{Mode, OFlags};
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use sha2::{Digest, Sha256};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -30,8 +30,6 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::Semaphore;
 
-/// How long a killed machine may take to disappear.
-const END_PATIENCE: Duration = Duration::from_secs(30);
 /// How long a started guest may take to listen.
 const LISTEN_PATIENCE: Duration = Duration::from_secs(30);
 /// Concurrent creations on the smallest host.
@@ -61,6 +59,8 @@ pub(crate) struct Maker {
     pub(crate) disks: Disks,
     pub(crate) home: PathBuf,
     pub(crate) usual_disk_mib: u64,
+    /// Root, with what mounting needs.
+    pub(crate) privileged: bool,
     /// Serializes probes.
     pub(crate) probing: tokio::sync::Mutex<()>,
     guest: bytes::Bytes,
@@ -85,6 +85,7 @@ impl Maker {
             disks: Disks::new(cache.join("disks"), settings.usual_disk_mib),
             home: settings.home,
             usual_disk_mib: settings.usual_disk_mib,
+            privileged: privileged(),
             probing: tokio::sync::Mutex::new(()),
             guest: settings.guest,
             guest_file: OnceLock::new(),
@@ -128,7 +129,7 @@ impl Maker {
 
     pub(crate) fn plan_text(&self, spec: &MachineSpec) -> Result<String, Error> {
         self.judge(&spec.limits)?;
-        let limit = disk::judge(&self.disks, spec.limits.disk_mib)?;
+        let limit = disk::judge(self.bounded(), spec.limits.disk_mib)?;
         let decided = Decided {
             guest: self.guest_place(),
             disk: match limit.enforced {
@@ -194,7 +195,7 @@ impl Maker {
         self.cgroups
             .limit_cpu(spec.id.as_str(), None)
             .map_err(|error| Error::io("the machine's cgroup", &error))?;
-        let ready = disk::obtain(&self.disks, spec)?;
+        let ready = disk::obtain(&self.disks, self.bounded(), spec)?;
         self.limit_io(spec, ready.mount.as_ref())
             .map_err(failed)??;
         let decided = Decided {
@@ -204,12 +205,15 @@ impl Maker {
         lay_out(spec).map_err(failed)?;
         let start = Start {
             cgroups: self.doors(spec).map_err(failed)?,
-            without_process_barriers: true,
+            // A filter of an ordinary user would keep `newuidmap` from its privileges.
+            without_process_barriers: self.privileged,
         };
         let network = spec.network.as_deref().map(Network::new).transpose()?;
-        let run = (&program, start);
         let namespace = network.as_ref().map(|network| &network.namespace);
-        let pid = enclosed(spec, &decided, ready.mount, run, namespace)?;
+        let pid = match self.privileged {
+            true => enclosed(spec, &decided, ready.mount, (&program, start), namespace)?,
+            false => start_mapped(spec, &decided, program, start)?,
+        };
 
         record.process = known(pid);
         if let Some(network) = network {
@@ -218,7 +222,7 @@ impl Maker {
                 .ok_or_else(|| Error::internal("gVisor is gone already"))?;
             network.attached.hold(sandbox)?;
         }
-        record.gofer = self.gofer(&spec.id);
+        record.gofer = self.gofer(spec);
         record.store(&spec.dir)?;
         limits.push(ready.limit);
         Ok(Machine {
@@ -257,19 +261,36 @@ impl Maker {
         entries.iter().map(open).collect()
     }
 
-    /// The gofer, recognized by its process name.
-    fn gofer(&self, id: &SandboxId) -> Option<motu_local::Process> {
-        let pids = self.cgroups.processes(id.as_str());
+    /// The gofer, recognized by its process name. Without cgroups it may be any process of the host: its command line
+    /// names the bundle.
+    fn gofer(&self, spec: &MachineSpec) -> Option<motu_local::Process> {
+        let grouped = !self.cgroups.controllers.is_empty();
+        let pids = match grouped {
+            true => self.cgroups.processes(spec.id.as_str()),
+            false => mapped::processes(),
+        };
+        let bundle = spec.dir.as_os_str().as_encoded_bytes();
         let is_gofer = |pid: &i32| {
-            std::fs::read(format!("/proc/{pid}/cmdline"))
-                .is_ok_and(|line| line.starts_with(b"runsc-gofer\0"))
+            std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| {
+                let named = || line.windows(bundle.len()).any(|part| part == bundle);
+                line.starts_with(b"runsc-gofer\0") && (grouped || named())
+            })
         };
         pids.into_iter().find(is_gofer).and_then(known)
     }
 
+    /// Why disks have no limit here, if so.
+    pub(crate) fn bounded(&self) -> Result<(), &'static str> {
+        match (self.privileged, self.disks.missing()) {
+            (false, _) => Err("an ordinary user's sandboxes write to a plain directory"),
+            (true, Some(reason)) => Err(reason),
+            (true, None) => Ok(()),
+        }
+    }
+
     /// Prepares disks, unless that is going on already.
     fn refill(&self) {
-        if self.disks.missing().is_some() || self.refilling.swap(true, Ordering::AcqRel) {
+        if self.bounded().is_err() || self.refilling.swap(true, Ordering::AcqRel) {
             return;
         }
         if let Err(error) = self.disks.refill() {
@@ -283,6 +304,13 @@ impl Drop for Maker {
     fn drop(&mut self) {
         self.cgroups.leave();
     }
+}
+
+fn privileged() -> bool {
+    use rustix::thread::{CapabilitySet, capabilities};
+    let able =
+        |sets: rustix::thread::CapabilitySets| sets.effective.contains(CapabilitySet::SYS_ADMIN);
+    rustix::process::geteuid().is_root() && capabilities(None).is_ok_and(able)
 }
 
 /// Number of concurrent creations.
@@ -350,6 +378,23 @@ fn enclosed(
             .join()
             .unwrap_or_else(|_| Err(Error::internal("making a machine panicked")))
     })
+}
+
+/// Starts `runsc` of an ordinary user, which mounts everything on the way; returns the sandbox's pid.
+fn start_mapped(
+    spec: &MachineSpec,
+    decided: &Decided,
+    program: Program,
+    start: Start,
+) -> Result<i32, Error> {
+    prepare::config(spec, decided, None)
+        .write(&spec.dir)
+        .map_err(explain)?;
+    let steps = prepare::mounts(spec, decided);
+    program
+        .within(mapped::words(&steps))
+        .run(container(&spec.id, &spec.dir), start)
+        .map_err(explain)
 }
 
 fn container<'a>(id: &'a SandboxId, dir: &'a Path) -> Container<'a> {
@@ -477,13 +522,6 @@ pub(crate) async fn ended(maker: &Maker, machine: &Machine) -> Ended {
     Ended { reason }
 }
 
-async fn wait(pidfd: OwnedFd) -> io::Result<OwnedFd> {
-    let watched = watch(pidfd)?;
-    // The guard borrows `watched`, which is returned below.
-    drop(watched.readable().await?);
-    Ok(watched.into_inner())
-}
-
 pub(crate) async fn pause(maker: &Arc<Maker>, machine: &Machine) -> Result<(), Error> {
     still(maker, machine, true, Program::pause).await
 }
@@ -515,76 +553,12 @@ async fn still(
 
 /// Ends a machine and removes everything it had. Idempotent.
 pub(crate) async fn remove(
-    maker: &Arc<Maker>,
+    maker: &Maker,
     id: &SandboxId,
     dir: &Path,
     record: Option<Record>,
 ) -> Result<(), Error> {
     maker.links.forget(id);
-    maker.cgroups.lift_io(id.as_str());
-    maker.cgroups.thaw(id.as_str());
-    end_all(record.iter().flat_map(Record::remains).collect()).await?;
-    // Processes without a record are still in the machine's cgroups. Killed processes may have
-    // started others before they died, so repeat.
-    loop {
-        let members = maker.cgroups.processes(id.as_str()).into_iter();
-        let members: Vec<OwnedFd> = members.filter_map(|pid| member(maker, id, pid)).collect();
-        if members.is_empty() {
-            break;
-        }
-        end_all(members).await?;
-    }
-    maker.cgroups.remove(id.as_str()).await?;
-    let place = dir.to_path_buf();
-    tokio::task::spawn_blocking(move || empty(&place))
-        .await
-        .map_err(|_| Error::internal("emptying a directory panicked"))?
-        .map_err(|error| {
-            let message = format!("{} could not be emptied: {error}", dir.display());
-            Error::new(ErrorKind::Cleanup, message)
-        })
-}
-
-/// Removes the contents of a machine's directory, but not the directory.
-fn empty(dir: &Path) -> io::Result<()> {
-    let entries = match std::fs::read_dir(dir) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        other => other?,
-    };
-    for entry in entries {
-        let entry = entry?;
-        match entry.file_type()?.is_dir() {
-            true => std::fs::remove_dir_all(entry.path())?,
-            false => std::fs::remove_file(entry.path())?,
-        }
-    }
-    Ok(())
-}
-
-/// A pidfd of a process that is still in the machine's cgroup after the pidfd was opened.
-fn member(maker: &Maker, id: &SandboxId, pid: i32) -> Option<OwnedFd> {
-    let pidfd = pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
-    let still = maker.cgroups.processes(id.as_str()).contains(&pid);
-    still.then_some(pidfd)
-}
-
-/// Kills all processes before waiting for the first.
-async fn end_all(processes: Vec<OwnedFd>) -> Result<(), Error> {
-    for pidfd in &processes {
-        match pidfd_send_signal(pidfd, Signal::KILL) {
-            Ok(()) | Err(rustix::io::Errno::SRCH) => {}
-            Err(error) => return Err(Error::io("killing the machine", &error.into())),
-        }
-    }
-    for pidfd in processes {
-        match tokio::time::timeout(END_PATIENCE, wait(pidfd)).await {
-            Ok(Ok(_)) => {}
-            Ok(Err(error)) => return Err(Error::io("watching the machine end", &error)),
-            Err(_) => {
-                let message = "a process of the machine does not end";
-                return Err(Error::new(ErrorKind::Cleanup, message));
-            }
-        }
-    }
-    Ok(())
+    removal::end(&maker.cgroups, id, record).await?;
+    removal::clear(dir, maker.privileged).await
 }

@@ -60,6 +60,8 @@ pub struct Program {
     pub path: PathBuf,
     /// Options before every verb.
     pub options: Vec<OsString>,
+    /// A command line that ends by becoming the program, for those that start in namespaces of their own.
+    pub within: Vec<OsString>,
 }
 
 /// One container: its bundle, the program's state, and its id.
@@ -100,6 +102,7 @@ impl Program {
             .map(|path| Program {
                 path,
                 options: Vec::new(),
+                within: Vec::new(),
             })
             .ok_or_else(|| OciError::Missing {
                 program: name.to_string(),
@@ -109,6 +112,13 @@ impl Program {
     #[must_use]
     pub fn with<S: Into<OsString>>(mut self, options: impl IntoIterator<Item = S>) -> Program {
         self.options.extend(options.into_iter().map(Into::into));
+        self
+    }
+
+    /// The program at the end of another command line.
+    #[must_use]
+    pub fn within(mut self, words: Vec<OsString>) -> Program {
+        self.within = words;
         self
     }
 
@@ -138,12 +148,12 @@ impl Program {
 
     /// Creates and starts a detached container.
     pub fn run(&self, container: Container<'_>, start: Start) -> Result<i32, OciError> {
-        self.make(container, "run", &["--detach", "--bundle=."], start)
+        self.make(container, "run", &["--detach"], start)
     }
 
     /// Makes a container whose process waits for [`Program::start`].
     pub fn create(&self, container: Container<'_>, start: Start) -> Result<i32, OciError> {
-        self.make(container, "create", &["--bundle=."], start)
+        self.make(container, "create", &[], start)
     }
 
     /// Restores a container from a checkpoint image.
@@ -154,12 +164,7 @@ impl Program {
         start: Start,
     ) -> Result<i32, OciError> {
         let image = format!("--image-path={}", image.display());
-        self.make(
-            container,
-            "restore",
-            &["--detach", "--bundle=.", &image],
-            start,
-        )
+        self.make(container, "restore", &["--detach", &image], start)
     }
 
     pub fn start(&self, container: Container<'_>) -> Result<(), OciError> {
@@ -201,7 +206,14 @@ impl Program {
     }
 
     fn bare(&self) -> Command {
-        let mut command = Command::new(&self.path);
+        let mut command = match self.within.split_first() {
+            None => Command::new(&self.path),
+            Some((first, rest)) => {
+                let mut command = Command::new(first);
+                command.args(rest).arg(&self.path);
+                command
+            }
+        };
         command
             .env_clear()
             .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
@@ -232,7 +244,11 @@ impl Program {
         start: Start,
     ) -> Result<i32, OciError> {
         let mut command = self.command(container, verb, options);
+        // By its whole path: every process of the container can be known by it.
+        let mut bundle = OsString::from("--bundle=");
+        bundle.push(container.dir);
         command
+            .arg(bundle)
             .arg(format!("--pid-file={PID_FILE}"))
             .arg(container.id);
         // The container's first process inherits these, so they must not be files of the host. The
