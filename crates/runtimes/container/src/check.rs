@@ -13,6 +13,10 @@ const IN_A_CONTAINER: &str = "this host is itself a container, and may not: star
      `--security-opt seccomp=unconfined --security-opt systempaths=unconfined` for machines as of an ordinary user; \
      in gVisor neither helps. `proot` needs nothing of it, and isolates nothing";
 
+/// What gives an ordinary user's daemon groups of its own: those of their service manager are theirs, those of a login not.
+const OWN_GROUPS: &str = "run the daemon as root, or let your service manager start it, which has groups of yours: \
+     `systemd-run --user --unit motu -p Delegate=yes -p KillMode=process motu serve`";
+
 /// Every check, most important first.
 pub(crate) fn all(maker: &Maker) -> Vec<Check> {
     let mut checks = vec![namespaces(maker), overlay(&maker.home), cgroups(maker)];
@@ -117,7 +121,7 @@ fn cgroups(maker: &Maker) -> Check {
         true => {
             "this host is itself a container: give it cgroups of its own (`docker run --privileged`)"
         }
-        false => "run the daemon as root, or with `systemd-run --user -p Delegate=yes`",
+        false => OWN_GROUPS,
     };
     bad("cgroups", Health::Degraded, detail, fix)
 }
