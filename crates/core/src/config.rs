@@ -93,19 +93,16 @@ impl QemuConfig {
             ))
             .hint("keep one of them"));
         }
-        let digest = |name: &str| {
-            let hex = name.split_once("@sha256:").map(|(_, hex)| hex);
-            hex.is_some_and(|hex| hex.len() == 64 && hex.bytes().all(|b| b.is_ascii_hexdigit()))
-        };
-        if self
-            .kernel_artifact
-            .as_deref()
-            .is_some_and(|name| !digest(name))
-        {
-            return Err(Error::invalid(
-                "config.toml: [qemu] kernel_artifact has no digest, and nothing else about a registry is believed",
-            )
-            .hint("such as registry.example/kernels/cloud@sha256: and 64 hexadecimal digits"));
+        let artifact = self.kernel_artifact.as_deref().unwrap_or_default();
+        let digest = artifact.split_once("@sha256:").map(|(_, digest)| digest);
+        let whole =
+            |digest: &str| digest.len() == 64 && digest.bytes().all(|b| b.is_ascii_hexdigit());
+        if self.kernel_artifact.is_some() && !digest.is_some_and(whole) {
+            return Err(
+                Error::invalid("config.toml: [qemu] kernel_artifact has no whole digest").hint(
+                    "such as registry.example/kernels/cloud@sha256: and 64 hexadecimal digits",
+                ),
+            );
         }
         let address = |mirror: &str| {
             ["http://", "https://"].iter().any(|scheme| {
