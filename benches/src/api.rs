@@ -43,6 +43,62 @@ impl Api {
         })
     }
 
+    /// Sends a block so many times as the body of a `PUT`.
+    pub fn upload(&mut self, path: &str, block: &[u8], times: usize) -> Fallible<()> {
+        let head = format!(
+            "PUT {path} HTTP/1.1\r\nhost: motu\r\ncontent-length: {}\r\n\r\n",
+            block.len() * times
+        );
+        self.io.get_mut().write_all(head.as_bytes())?;
+        for _ in 0..times {
+            self.io.get_mut().write_all(block)?;
+        }
+        let (status, length) = self.head()?;
+        let mut answer = vec![0; length];
+        self.io.read_exact(&mut answer)?;
+        match status {
+            200 => Ok(()),
+            _ => Err(format!("PUT {path}: {status}: {}", String::from_utf8_lossy(&answer)).into()),
+        }
+    }
+
+    /// Reads the body of an answer piece by piece, and says how long it was.
+    pub fn download(
+        &mut self,
+        path: &str,
+        mut take: impl FnMut(&[u8]) -> Fallible<()>,
+    ) -> Fallible<u64> {
+        let head = format!("GET {path} HTTP/1.1\r\nhost: motu\r\n\r\n");
+        self.io.get_mut().write_all(head.as_bytes())?;
+        let (status, _) = self.head()?;
+        if status != 200 {
+            return Err(format!("GET {path}: {status}").into());
+        }
+        // Files come in chunks: each has its length before it, and the last one has none.
+        let mut piece = vec![0; 1 << 20];
+        let (mut whole, mut line) = (0, String::new());
+        loop {
+            line.clear();
+            self.io.read_line(&mut line)?;
+            let length = usize::from_str_radix(line.trim_end(), 16)?;
+            let mut left = length;
+            while left > 0 {
+                let most = left.min(piece.len());
+                let got = self.io.read(&mut piece[..most])?;
+                if got == 0 {
+                    return Err(format!("GET {path}: it ends {left} bytes early").into());
+                }
+                take(&piece[..got])?;
+                left -= got;
+            }
+            self.io.read_exact(&mut [0; 2])?;
+            if length == 0 {
+                return Ok(whole);
+            }
+            whole += length as u64;
+        }
+    }
+
     fn head(&mut self) -> Fallible<(u16, usize)> {
         let mut line = String::new();
         self.io.read_line(&mut line)?;

@@ -55,7 +55,8 @@ pub fn measure(bench: &mut Bench) -> Outcome {
     Ok(())
 }
 
-fn in_parallel(
+/// Does some work so many times, a few at once.
+pub fn in_parallel(
     bench: &Bench,
     count: usize,
     work: impl Fn(&mut crate::api::Api, usize) -> Outcome + Sync,

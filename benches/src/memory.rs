@@ -42,10 +42,19 @@ pub fn measure(bench: &mut Bench) -> Outcome {
 
 /// Resident memory of a process, in KiB.
 pub fn resident_kib(pid: u32) -> Result<f64, Box<dyn std::error::Error>> {
+    of_status(pid, "VmRSS:")
+}
+
+/// The most that it was, in KiB.
+pub fn peak_kib(pid: u32) -> Result<f64, Box<dyn std::error::Error>> {
+    of_status(pid, "VmHWM:")
+}
+
+fn of_status(pid: u32, field: &str) -> Result<f64, Box<dyn std::error::Error>> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
     let line = status
         .lines()
-        .find(|line| line.starts_with("VmRSS:"))
-        .ok_or("no VmRSS")?;
+        .find(|line| line.starts_with(field))
+        .ok_or(format!("no {field}"))?;
     Ok(line.split_whitespace().nth(1).ok_or("no number")?.parse()?)
 }

@@ -121,7 +121,7 @@ fn daemon(binary: &Path, home: &Path) -> Fallible<Child> {
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()?;
-    for _ in 0..200 {
+    for _ in 0..1500 {
         if Api::connect(&home.join("daemon.sock")).is_ok() {
             return Ok(daemon);
         }

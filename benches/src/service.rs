@@ -1,100 +1,55 @@
-//! The host as a service: pages of long lists, from the store to the answer.
+//! The host as a service: calls through each of its faces, live sessions, bytes, pages of long
+//! lists, what sampling costs, and what the Python SDK adds.
+
+mod bytes;
+mod calls;
+mod echo;
+mod grpc;
+mod pages;
+mod sampling;
+mod sdk;
 
 use crate::motu::Motu;
-use crate::stats::Timings;
 use crate::{Bench, ENVIRONMENT, Outcome};
-use rusqlite::{Connection, params};
-use serde_json::Value;
+use serde_json::json;
 
 type Fallible<T> = Result<T, Box<dyn std::error::Error>>;
 
-/// Sandboxes that are there, and as many as are remembered of those that are gone.
-const MANY: usize = 10_000;
-const GONE: usize = 1_000;
-const PAGE: usize = 100;
-const TIMES: usize = 50;
-
 pub fn measure(bench: &mut Bench) -> Outcome {
-    bench.report.group("the host as a service (p50)");
-    bench.note_load();
-    let one = record(bench)?;
-    // A store of its own: the daemon adopts its rows as after any restart.
-    let home = tempfile::tempdir_in(bench.motu.home.join(".."))?;
-    drop(Motu::serve(&bench.motu.binary, home.path())?);
-    fill(home.path(), &one)?;
-    let motu = Motu::serve(&bench.motu.binary, home.path())?;
-    let mut api = motu.api()?;
-    let whole = api.call("GET", "/v1/sandboxes?all=true", None)?;
-    let count = whole["count"].as_u64().unwrap_or(0) as usize;
-    if count != MANY + GONE {
-        return Err(format!("{count} sandboxes are listed").into());
-    }
-    let mut page = |query: &str| -> Fallible<f64> {
-        let address = format!("/v1/sandboxes?limit={PAGE}{query}");
-        let timings = Timings::of(TIMES, || {
-            let page = api.call("GET", &address, None)?;
-            match page["count"] == PAGE {
-                true => Ok(()),
-                false => Err(format!("{address}: {} sandboxes", page["count"])),
-            }
-            .map_err(Box::<dyn std::error::Error>::from)
-        })?;
-        Ok(timings.p50())
-    };
-    let (first, with_gone) = (page("")?, page("&all=true")?);
-    let last = deep(&mut motu.api()?)?;
-    let within = page(&format!("&cursor={last}"))?;
-    let whole = Timings::of(5, || api.call("GET", "/v1/sandboxes", None).map(drop))?.p50();
-    let report = &mut bench.report;
-    report.at_most("first page of 10 000 sandboxes", first, 10.0, "ms");
-    report.at_most("with 1 000 that are gone", with_gone, 10.0, "ms");
-    report.at_most("a page in the middle", within, 10.0, "ms");
-    report.note("all of them at once", format!("{whole:.0} ms"));
-    Ok(())
+    calls::measure(bench)?;
+    echo::measure(bench)?;
+    bytes::measure(bench)?;
+    sdk::measure(bench)?;
+    pages::measure(bench)?;
+    sampling::measure(bench)
 }
 
-/// The row of a real sandbox, as the store has it.
-fn record(bench: &Bench) -> Fallible<Value> {
-    let mut api = bench.motu.api()?;
-    let id = api.create(ENVIRONMENT)?;
-    let store = Connection::open(bench.motu.home.join("motu.db"))?;
-    let query = "SELECT sandbox FROM sandboxes WHERE sandbox_id = ?1";
-    let row: String = store.query_row(query, [&id], |row| row.get(0))?;
-    api.destroy(&id)?;
-    Ok(serde_json::from_str(&row)?)
+/// A container that is destroyed on drop.
+struct Live<'a> {
+    motu: &'a Motu,
+    id: String,
 }
 
-/// Rows as a host has them that was restarted: machines that ended, and sandboxes that are gone.
-fn fill(home: &std::path::Path, one: &Value) -> Fallible<()> {
-    let mut store = Connection::open(home.join("motu.db"))?;
-    let transaction = store.transaction()?;
-    for number in 0..MANY + GONE {
-        let state = if number < MANY { "failed" } else { "destroyed" };
-        let id = format!("sb-{number:05}");
-        let at = jiff::Timestamp::now() - jiff::SignedDuration::from_secs(100_000 - number as i64);
-        let mut row = one.clone();
-        row["sandbox_id"] = id.as_str().into();
-        row["state"] = state.into();
-        row["created_at"] = at.to_string().into();
-        row["expires_at"] = Value::Null;
-        transaction.execute(
-            "INSERT INTO sandboxes (sandbox_id, state, runtime, sandbox, updated_unix)
-             VALUES (?1, ?2, 'container', ?3, unixepoch())",
-            params![id, state, row.to_string()],
-        )?;
+impl<'a> Live<'a> {
+    /// As many CPUs as the host has, so that its own limit is not what is measured.
+    fn create(motu: &'a Motu) -> Fallible<Live<'a>> {
+        let cpus = std::thread::available_parallelism()?.get();
+        let body = json!({
+            "environment": ENVIRONMENT, "runtime": "container", "ttl_seconds": 3600, "vcpu_count": cpus,
+        });
+        let made = motu.api()?.call("POST", "/v1/sandboxes", Some(&body))?;
+        let id = made["sandbox_id"].as_str().ok_or("no sandbox_id")?;
+        Ok(Live {
+            motu,
+            id: id.to_string(),
+        })
     }
-    transaction.commit()?;
-    Ok(())
 }
 
-/// The cursor of a page in the middle of the list.
-fn deep(api: &mut crate::api::Api) -> Fallible<String> {
-    let mut cursor = String::new();
-    for _ in 0..5 {
-        let address = format!("/v1/sandboxes?limit=1000{cursor}");
-        let page = api.call("GET", &address, None)?;
-        let next = page["next_cursor"].as_str().ok_or("no next page")?;
-        cursor = format!("&cursor={next}");
+impl Drop for Live<'_> {
+    fn drop(&mut self) {
+        if let Ok(mut api) = self.motu.api() {
+            let _ = api.destroy(&self.id);
+        }
     }
-    Ok(cursor.trim_start_matches("&cursor=").to_string())
 }
