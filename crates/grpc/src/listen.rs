@@ -48,7 +48,7 @@ impl Listener {
             Some(callers),
             &["h2"],
         )?;
-        let listener = TcpListener::bind(address).await.map_err(|error| {
+        let listener = motu_server::listen::bind(address).map_err(|error| {
             Error::unavailable(format!("[grpc] listen {address}: {error}"))
                 .hint("choose a free address in config.toml")
         })?;

@@ -35,7 +35,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{Semaphore, watch};
 
 /// Addresses that say nothing but whether the daemon is well; they need no key.
@@ -43,6 +43,22 @@ const OPEN: [&str; 2] = ["/healthz", "/readyz"];
 const GRPC: &str = "application/grpc";
 /// The code of gRPC for whoever is not known.
 const GRPC_UNAUTHENTICATED: &str = "16";
+
+/// Connections that the kernel holds until they are taken in. The usual 128 are few for many callers
+/// at once: the next one would be tried again by its kernel, after a second.
+const BACKLOG: u32 = 1024;
+
+/// Listens on an address.
+pub fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => TcpSocket::new_v6()?,
+    };
+    // An address that a daemon has just left can be taken at once.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
 
 /// A bound address.
 #[derive(Debug)]
@@ -70,7 +86,7 @@ impl Listener {
             return Ok(None);
         };
         let tls = tls(config, home)?;
-        let listener = TcpListener::bind(address).await.map_err(|error| {
+        let listener = bind(address).map_err(|error| {
             Error::unavailable(format!("[listen] address {address}: {error}"))
                 .hint("choose a free address")
         })?;
