@@ -3,6 +3,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
+#[path = "service/collector.rs"]
+mod collector;
 #[expect(dead_code, reason = "other stories look at files")]
 #[path = "keys/host.rs"]
 mod host;

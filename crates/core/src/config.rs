@@ -1,9 +1,11 @@
 //! The operator's settings: one TOML file, `config.toml`, in the state directory.
 
 mod listen;
+mod otlp;
 mod webhook;
 
 pub use listen::{Certificate, ListenConfig};
+pub use otlp::OtlpConfig;
 pub use webhook::{EventsConfig, WebhookConfig};
 
 use crate::{Accel, Error, Isolation, Size, limits};
@@ -46,6 +48,7 @@ pub struct Config {
     pub quota: QuotaConfig,
     pub events: EventsConfig,
     pub webhook: WebhookConfig,
+    pub otlp: OtlpConfig,
 }
 
 /// What the `qemu` runtime makes machines from; looked for or downloaded when missing.
@@ -401,6 +404,7 @@ impl Default for Config {
             quota: QuotaConfig::default(),
             events: EventsConfig::default(),
             webhook: WebhookConfig::default(),
+            otlp: OtlpConfig::default(),
         }
     }
 }
@@ -452,6 +456,9 @@ impl Config {
             (limits::EVENTS_KEPT, config.events.kept),
             (limits::WEBHOOK_TRIES, config.webhook.tries),
             (limits::WEBHOOK_SECONDS, config.webhook.seconds),
+            (limits::OTLP_SECONDS, config.otlp.seconds),
+            (limits::OTLP_QUEUE, config.otlp.queue),
+            (limits::OTLP_INTERVAL_SECONDS, config.otlp.interval_seconds),
             (limits::LISTEN_CONNECTIONS, config.listen.connections),
             (limits::LISTEN_HEAD_SECONDS, config.listen.head_seconds),
             (limits::LISTEN_BODY_SECONDS, config.listen.body_seconds),
@@ -503,6 +510,8 @@ impl Config {
             ("grpc", "client_ca_file", &config.grpc.client_ca_file),
             ("webhook", "secret_file", &config.webhook.secret_file),
             ("webhook", "ca_file", &config.webhook.ca_file),
+            ("otlp", "headers_file", &config.otlp.headers_file),
+            ("otlp", "ca_file", &config.otlp.ca_file),
         ];
         for (section, name, file) in files {
             if file.as_ref().is_some_and(|file| !file.is_absolute()) {
@@ -515,6 +524,7 @@ impl Config {
         config.grpc.check()?;
         config.listen.check()?;
         config.webhook.check()?;
+        config.otlp.check()?;
         Ok(config)
     }
 }

@@ -214,6 +214,11 @@ limits! {
     WEBHOOK_SECONDS = "webhook_seconds", default 10, 1 => 60, "s", "how long a webhook may take to answer; `seconds` of `[webhook]` in config.toml";
     WEBHOOK_PAUSE_SECONDS = "webhook_pause_seconds", default 300, 300 => 300, "s", "the longest pause between two tries of a webhook; the first is one second, and each is twice the one before";
     WEBHOOK_SECRET_BYTES = "webhook_secret_bytes", default 4096, 16 => 4096, "bytes", "the secret that signs what is sent to the webhook";
+    OTLP_SECONDS = "otlp_seconds", default 10, 1 => 60, "s", "how long a collector may take to answer; `seconds` of `[otlp]` in config.toml";
+    OTLP_QUEUE = "otlp_queue", default 2048, 1 => 65_536, "spans", "spans of calls that wait for the collector; the oldest go for new ones and are counted; `queue` of `[otlp]` in config.toml";
+    OTLP_BATCH = "otlp_batch", default 512, 512 => 512, "spans", "spans in one request to the collector";
+    OTLP_INTERVAL_SECONDS = "otlp_interval_seconds", default 30, 1 => 3600, "s", "how often measurements are sent to the collector; `interval_seconds` of `[otlp]` in config.toml";
+    OTLP_HEADERS_BYTES = "otlp_headers_bytes", default 16_384, 0 => 16_384, "bytes", "the file of headers for the collector";
     LISTEN_CONNECTIONS = "listen_connections", default 512, 1 => 16_384, "connections", "open connections at the address of `[listen]`; further ones are closed at once";
     LISTEN_HEAD_SECONDS = "listen_head_seconds", default 15, 1 => 600, "s", "how long a caller of `[listen]` may take for the handshake of TLS, and for the head of each request";
     LISTEN_BODY_SECONDS = "listen_body_seconds", default 30, 1 => 3600, "s", "how long a request of `[listen]` may pause in its body; live sessions may pause as long as they like";

@@ -112,6 +112,7 @@ impl Gate {
         authority::check_measurements(caller)?;
         self.meter.text(Figures {
             sandboxes: self.engine.service().census(),
+            unsent: self.witness.unsent(),
             ..figures
         })
     }

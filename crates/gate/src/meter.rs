@@ -10,6 +10,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Upper bounds of the histogram, in seconds: from a look at the table to a long command.
@@ -40,6 +41,8 @@ pub struct Figures {
     pub memory_bytes: u64,
     /// Sandboxes that live, by runtime.
     pub sandboxes: BTreeMap<String, u64>,
+    /// Spans of calls that no collector has.
+    pub unsent: u64,
 }
 
 type Durations = Family<VerbLabels, Histogram, fn() -> Histogram>;
@@ -54,6 +57,7 @@ pub struct Meter {
     sandboxes: Family<RuntimeLabels, Gauge>,
     connections: Gauge,
     memory: Gauge,
+    unsent: Counter,
 }
 
 impl Default for Meter {
@@ -67,6 +71,7 @@ impl Default for Meter {
             sandboxes: Family::default(),
             connections: Gauge::default(),
             memory: Gauge::default(),
+            unsent: Counter::default(),
         };
         meter.registered()
     }
@@ -101,6 +106,11 @@ impl Meter {
             "Resident memory of the daemon",
             self.memory.clone(),
         );
+        registry.register(
+            "otlp_spans_dropped",
+            "Spans of calls that the collector was not sent or has refused",
+            self.unsent.clone(),
+        );
         self
     }
 
@@ -124,6 +134,7 @@ impl Meter {
     pub fn text(&self, figures: Figures) -> Result<String> {
         self.connections.set(figures.connections as i64);
         self.memory.set(figures.memory_bytes as i64);
+        self.unsent.inner().store(figures.unsent, Ordering::Relaxed);
         self.sandboxes.clear();
         for (runtime, count) in figures.sandboxes {
             let gauge = self
@@ -159,6 +170,7 @@ mod tests {
             connections: 3,
             memory_bytes: 1024,
             sandboxes: BTreeMap::from([("qemu".to_string(), 2)]),
+            unsent: 4,
         };
         let text = meter.text(figures).unwrap();
         for line in [
@@ -167,6 +179,7 @@ mod tests {
             "motu_call_duration_seconds_count{verb=\"create_sandbox\"} 3",
             "motu_sandboxes{runtime=\"qemu\"} 2",
             "motu_connections 3",
+            "motu_otlp_spans_dropped_total 4",
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");
         }

@@ -28,6 +28,11 @@ pub trait Witness: Send + Sync + 'static {
         None
     }
 
+    /// How many calls somebody who should hear of them has not heard of.
+    fn unsent(&self) -> u64 {
+        0
+    }
+
     /// Takes note at once. The future waits until the note cannot be lost, if it is `durable`.
     fn saw(&self, call: &AuditCall, durable: bool) -> BoxFuture<'static, Result<()>>;
 }

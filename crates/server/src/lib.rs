@@ -40,4 +40,5 @@ pub use accept::{Server, serve};
 pub use activity::Activity;
 pub use document::openapi;
 pub use repeats::Repeats;
+pub use router::measured;
 pub use wording::Routes;

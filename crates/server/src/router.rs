@@ -1,5 +1,6 @@
 //! The routes and the shape of every answer.
 
+use crate::activity::Activity;
 use crate::app::App;
 use crate::capsules;
 use crate::corridor;
@@ -17,7 +18,7 @@ use motu_api::wire::{API_HEADER, API_VERSION, AUDIT_HEADER, REQUEST_HEADER, VERS
 use motu_core::audit::AuditId;
 use motu_core::hint::host;
 use motu_core::{Error, hint};
-use motu_gate::{Figures, Ticket};
+use motu_gate::{Caller, Figures, Gate, Ticket};
 use std::panic::AssertUnwindSafe;
 
 /// Everything, ready to serve.
@@ -99,13 +100,18 @@ async fn measurements(
     State(app): State<App>,
     Introduced(caller): Introduced,
 ) -> Result<Response, Fault> {
+    let text = measured(&app.gate, &app.activity, &caller)?;
+    Ok(([(http::header::CONTENT_TYPE, MEASUREMENTS)], text).into_response())
+}
+
+/// The measurements of this daemon, for a caller who may have them.
+pub fn measured(gate: &Gate, activity: &Activity, caller: &Caller) -> motu_core::Result<String> {
     let figures = Figures {
-        connections: app.activity.open() as u64,
+        connections: activity.open() as u64,
         memory_bytes: resident_bytes().unwrap_or_default(),
         ..Figures::default()
     };
-    let text = app.gate.measurements(&caller, figures)?;
-    Ok(([(http::header::CONTENT_TYPE, MEASUREMENTS)], text).into_response())
+    gate.measurements(caller, figures)
 }
 
 /// Memory of this process that is in RAM.

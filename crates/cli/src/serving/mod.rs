@@ -16,14 +16,15 @@ mod lock;
 mod log;
 mod ready;
 mod sys;
+mod telling;
 
 use crate::home::Place;
 use crate::{daemon, ending};
-use futures_util::FutureExt;
 use lock::{Claim, Lock};
 use motu_core::{Error, Result};
 use motu_engine::Engine;
-use motu_gate::{Gate, Journal};
+use motu_gate::Gate;
+use motu_otlp::Otlp;
 use motu_server::listen::{Behind, Listener};
 use motu_server::{Activity, Repeats, Server};
 use motu_webhook::Webhook;
@@ -31,6 +32,7 @@ use ready::Ready;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use telling::{Telling, witness};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
@@ -104,7 +106,8 @@ async fn serve(
 ) -> Result<()> {
     let engine = daemon::open(place.path()).await?;
     let activity = Activity::default();
-    let gate = Gate::watched_by(engine.clone(), Arc::new(journal(&engine)))
+    let otlp = Otlp::new(&engine.config().otlp)?;
+    let gate = Gate::watched_by(engine.clone(), witness(&engine, otlp.as_ref()))
         .limited_to(engine.config().quota.calls_per_minute)
         .knowing(engine.keys());
     let config = engine.config().grpc.clone();
@@ -118,6 +121,7 @@ async fn serve(
         .remembering(Repeats::open(place.path())?)
         .beside(routes.clone());
     let leaving = watch::Sender::new(false);
+    let telling = Telling::begin(otlp, gate.clone(), activity.clone());
     if let Some(remote) = remote {
         tracing::info!(address = %remote.address()?, "serving gRPC to other hosts");
         tokio::spawn(remote.serve(routes, activity.clone(), leaving.subscribe()));
@@ -163,21 +167,12 @@ async fn serve(
     // Those who follow events hear of the end, and hold it up no longer.
     engine.events().leave().await;
     server.finish().await;
-    if tokio::time::timeout(CLOSING, engine.close()).await.is_err() {
+    let closing = tokio::time::timeout(CLOSING, engine.close());
+    if tokio::join!(closing, telling.finish()).0.is_err() {
         tracing::warn!("closing timed out; the next daemon removes the pooled machines");
     }
     tracing::info!("leaving");
     Ok(())
-}
-
-/// The audit log, and beside it the events of calls.
-fn journal(engine: &Arc<Engine>) -> Journal {
-    let events = engine.events().clone();
-    let tell = move |event| {
-        let events = events.clone();
-        async move { events.tell(event).await }.boxed()
-    };
-    Journal::new(engine.audit(), Box::new(tell))
 }
 
 /// The address for callers with keys, if there is one.
