@@ -14,7 +14,7 @@ pub const TERMINAL_ID: &str = r"^[^\u0000-\u001f\u007f-\u009f\u2028\u2029]{1,128
 /// [`crate::files::GuestPath`].
 pub const GUEST_PATH: &str = r"^/[^\u0000]*$";
 /// The same, in base64: its first byte is a slash.
-pub const GUEST_PATH_BASE64: &str = "^L(w==|[w-z0-9+/](Q==|[A-Za-z0-9+/]{2})([A-Za-z0-9+/]{4})*)$";
+pub const GUEST_PATH_BASE64: &str = "^L(w==|[w-z0-9+/]([AEIMQUYcgkosw048]=|[A-Za-z0-9+/]{2}([A-Za-z0-9+/]{4})*([A-Za-z0-9+/][AQgw]==|[A-Za-z0-9+/]{2}[AEIMQUYcgkosw048]=)?))$";
 /// Permission bits.
 pub const MODE: &str = "^[0-7]{1,4}$";
 /// A TCP port in an address.
@@ -24,6 +24,9 @@ pub const PORT: &str =
 pub const SECRET_NAME: &str = "^[A-Za-z0-9][A-Za-z0-9_.-]{0,40}$";
 pub const POLICY_NAME: &str = "^[A-Za-z0-9_-]{1,64}$";
 pub const TEMPLATE_NAME: &str = "^[a-z0-9][a-z0-9_.-]{0,40}$";
+/// A host that a secret is bound to: a name, or all names below one. The last part begins with a
+/// letter, as all that there are do: numbers are addresses.
+pub const HOST: &str = r"^(\*\.)?([A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?\.)*[A-Za-z_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?$";
 /// A name of something else, in an address.
 pub const NAME: &str = r"^[^\u0000]+$";
 
@@ -51,7 +54,7 @@ mod tests {
         fn what_a_pattern_allows_is_accepted(
             sandbox in texts(SANDBOX_ID), key in texts(KEY_ID), call in texts(AUDIT_ID),
             terminal in texts(TERMINAL_ID), path in texts(GUEST_PATH), mode in texts(MODE),
-            signal in texts(&crate::signal::form()), port in texts(PORT), kinds in texts(&EventKind::form()),
+            signal in texts(&crate::signal::form()), base64 in texts(GUEST_PATH_BASE64), port in texts(PORT), kinds in texts(&EventKind::form()),
         ) {
             prop_assert!(SandboxId::parse(&sandbox).is_ok());
             prop_assert!(KeyId::parse(&key).is_ok());
@@ -59,6 +62,8 @@ mod tests {
             prop_assert!(TerminalId::parse(&terminal).is_ok(), "{terminal:?}");
             prop_assert!(files::GuestPath::new(path.into_bytes()).is_ok());
             prop_assert!(files::parse_mode(&mode).is_ok());
+            let path = files::decode_base64(&base64);
+            prop_assert!(path.as_ref().is_ok_and(|path| path.starts_with(b"/")), "{base64}: {path:?}");
             prop_assert!(Signal::try_from(signal).is_ok());
             prop_assert!(port.parse::<u16>().is_ok_and(|port| port > 0));
             let ask = ReadEvents { kind: Some(kinds), ..Default::default() };

@@ -3,6 +3,7 @@
 //! The daemon serves `docs/openapi.json` as it is; a test makes it anew from here and compares.
 
 mod capsules;
+mod relations;
 mod statements;
 
 use crate::corridor::KILL_PATH;
@@ -58,6 +59,7 @@ pub fn openapi() -> Value {
     document.capsules();
     statements::state(&mut document.schemas, &document.requests);
     document.give_paths_two_forms();
+    relations::state(&mut document.schemas);
     let about: Vec<Value> = FAMILIES
         .iter()
         .chain([&capsules::FAMILY])

@@ -28,7 +28,8 @@ class Document:
     def flat(self, schema: Schema) -> Schema:
         """An object with all its fields, also those of what it is put together from."""
         schema = self.follow(schema)
-        if "allOf" not in schema:
+        if "allOf" not in schema or "properties" in schema:
+            # Parts beside fields are rules about them.
             return schema
         merged: Schema = {"type": "object", "properties": {}, "required": [], "description": schema.get("description")}
         for part in schema["allOf"]:

@@ -3,8 +3,8 @@
     python run.py DOCUMENT URL KEY SECONDS SEED
 
 No answer may be a 5xx, and a request that the document allows may not be refused for its form. What
-a document of OpenAPI has no words for is in RELATIONS, each with its reason; anything else that is
-refused is missing in the document.
+a document of OpenAPI has no words for is in RELATIONS, each with its reason, and in the contract of
+typed calls; anything else that is refused is missing in the document.
 """
 
 from __future__ import annotations
@@ -25,41 +25,22 @@ SHORT = 90
 #: other hosts for gigabytes.
 LEFT_OUT = r"(/ws$|/pty$|/dial$|/lend$|/ports/|/pull$|/follow$|/watch$|/stream$|/events$|/environments/build$|/build$)"
 
-#: Why a request that fits the document may be refused all the same.
-RELATIONS = [
-    # One of two fields, in a query: parameters cannot say that.
-    r"^a path is (missing|given twice)",
-    r"^half of a size is given",
-    r"^these attach parameters do not go together",
-    r"^both .* and .* are given",
-    # Fields that depend on others, or on what there is.
-    r"^no environment is named",
-    r"^a secret is a value, a path, a variable or a command",
-    r"is bound to no host",
-    r'^secret ".*" (is empty|needs a value or a path)',
-    r"^on_idle says what happens",
-    r"^there is nothing to type",
-    r"^more than one of text, paste, keys and control",
-    r"names no entry of a directory",
-    r"^timeout_seconds and no_timeout",
-    r"has no accelerator to choose",
-    r"this kind of readiness takes a port from 1 to 65535",
-    r"not a directory|is a directory|is no regular file",
-    # What there is, and what a policy allows.
-    r"no such file or directory",
-    r"^there is no (bash|runtime|user)",
-    r"the policy allows",
-    # Texts in a language of their own: policies, patches, paths of a workspace, patterns, hosts, names of images, base64 of a path.
-    r"^policy checked",
-    r"^the patch",
-    r"is not a path in /workspace",
-    r"is no host",
-    r"^environment name",
-    r"^the (base64|path)",
-    r"^the (query|request) cannot be read: the (base64|path contains|regular|mode)",
-    r"regular expression",
-    r"^the cursor is none of this list",
-]
+#: Why a request that fits the document may be refused all the same: reasons, and what the refusals say.
+RELATIONS = {
+    "parameters of a query are described one by one, so they cannot exclude or need each other": (
+        r"^a path is (missing|given twice)|^no path is given|^half of a size is given|^these attach parameters"
+    ),
+    "what there is in a machine: files, directories, programs, users": (
+        r"no such file or directory|(not|is) a directory|is no regular file|names no entry of a directory|^there is no (bash|user)"
+    ),
+    "what the host has and is configured with: runtimes, accelerators": r"^there is no runtime|has no accelerator to choose",
+    "texts in a language of their own: policies, patches, patterns": r"^policy checked|^the patch|regular expression",
+    "a path in base64 may hold a zero, and one of a workspace may lead out of it": (
+        r"the path contains|is not a path in /workspace"
+    ),
+    "names of images and hosts, whose grammar is not ours": r"^environment name|is no host",
+    "a cursor is a word of the list before, which nobody else can make up": r"^the cursor is none of this list",
+}
 
 
 def answers(report: Path) -> list[tuple[str, str, int, str, str]]:
@@ -107,7 +88,7 @@ def excused(status: int, body: str) -> bool:
     if error.get("details", {}).get("class") == "validation_failure":
         # A typed call is checked against its policy, field by field: its own contract.
         return True
-    return status == 400 and any(re.search(one, error["message"]) for one in RELATIONS)
+    return status == 400 and any(re.search(one, error["message"]) for one in RELATIONS.values())
 
 
 def main() -> int:

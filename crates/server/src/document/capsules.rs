@@ -6,6 +6,7 @@ use crate::capsules::shapes::{
     Started,
 };
 use motu_core::exec::SignalProcess;
+use motu_core::form;
 use motu_core::metrics::ReadMetrics;
 use motu_core::verb::{self, Info, Verb};
 use serde_json::{Value, json};
@@ -278,14 +279,15 @@ impl Document {
         }
         let form = json!({
             "type": "object",
-            "properties": {"path": {"type": "string"}, "file": bytes},
+            "properties": {"path": {"type": "string", "pattern": form::GUEST_PATH}, "file": bytes},
             "required": ["path", "file"],
         });
         let mut write = content("multipart/form-data", &form);
         write["application/octet-stream"] = json!({"schema": bytes});
         let mut parameters = one();
         parameters.push(json!({
-            "name": "path", "in": "query", "required": false, "schema": {"type": "string"},
+            "name": "path", "in": "query", "required": false,
+            "schema": {"type": "string", "pattern": form::GUEST_PATH},
             "description": "The path, where the body is the contents alone",
         }));
         let at = At {

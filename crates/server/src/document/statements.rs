@@ -111,7 +111,13 @@ const NEEDED: &[(&str, &[&str])] = &[
     ("SaveCapsule", &["name", "sandbox_id"]),
 ];
 
-/// Lists and texts that may not be empty.
+/// The longest name of a host.
+const HOST_CHARS: u64 = 253;
+
+/// Texts that may not be empty where they are given.
+const WORDS: &[(&str, &str)] = &[("SecretSource", "value"), ("CommitSandbox", "name")];
+
+/// Lists that may not be empty.
 const FILLED: &[(&str, &str)] = &[
     ("Program", "command"),
     ("CallRequest", "command"),
@@ -120,11 +126,16 @@ const FILLED: &[(&str, &str)] = &[
     ("EditFiles", "edits"),
 ];
 
+/// Choices of which none takes anything else than its own fields.
+const CLOSED: &[&str] = &["Readiness"];
+
 /// A process by its pid, or by a tag that is no number.
 const SELECTOR: &str = "^([1-9][0-9]{0,8}|[A-Za-z._-][A-Za-z0-9._-]{0,63})$";
 /// A name for people.
 const TITLE: &str = r"^[^\u0000-\u001f\u007f-\u009f]{1,120}$";
 const LABEL: &str = "^[A-Za-z0-9._/-]{1,63}$";
+const LABEL_VALUE: &str = r"^[^\u0000-\u001f\u007f-\u009f]{0,255}$";
+const SNAPSHOT: &str = "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$";
 /// The name of a variable of the environment, and its value.
 const VARIABLE: &str = r"^[^=\u0000]+$";
 const VALUE: &str = r"^[^\u0000]*$";
@@ -146,9 +157,10 @@ fn form_of(owner: &str, field: &str) -> Option<String> {
         ("SaveCapsule", "name") => form::TEMPLATE_NAME,
         ("SecretRef", "ref") => form::SECRET_NAME,
         ("ExpectInTerminal", "from") => r"^[0-9]{1,18}(\+[0-9]{1,9})?$",
-        ("CreateWorkspace" | "UpdateWorkspace", "name") => TITLE,
+        ("CreateWorkspace" | "UpdateWorkspace" | "ForkWorkspace", "name") => TITLE,
+        ("StartService", "service_name") => "^[A-Za-z0-9_][A-Za-z0-9._-]{0,47}$",
         ("SetSecret", "value") | ("Edit" | "WriteText" | "ReadText", "path") => form::NAME,
-        (_, "snapshot_name") => "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",
+        (_, "snapshot_name") | ("ResetTo", "snapshot") | ("Since", "to") => SNAPSHOT,
         ("ExecRequest" | "ExecBody", "tag") => "^[A-Za-z._-][A-Za-z0-9._-]{0,63}$",
         (_, "signal") => return Some(signal::form()),
         ("ReadEvents", "kind") => return Some(EventKind::form()),
@@ -225,15 +237,25 @@ pub fn state_field(owner: &str, field: &str, schema: &mut Value) {
     {
         schema["pattern"] = json!(form);
     }
+    if WORDS.contains(&(owner, field)) {
+        schema["minLength"] = json!(1);
+    }
+    if (owner, field) == ("SetSecret", "hosts") {
+        schema["maxItems"] = json!(limits::SECRET_HOSTS.max);
+        schema["items"]["pattern"] = json!(form::HOST);
+        schema["items"]["maxLength"] = json!(HOST_CHARS);
+    }
     if FILLED.contains(&(owner, field)) {
         schema["minItems"] = json!(1);
-        if field == "command" {
-            // Arguments may be empty, a program may not.
-            schema["prefixItems"] = json!([{"type": "string", "minLength": 1}]);
-        }
+    }
+    let starts = FILLED.contains(&(owner, field)) || owner == "OpenTerminal";
+    if field == "command" && is(schema, "array") && starts {
+        // Arguments may be empty, a program may not.
+        schema["prefixItems"] = json!([{"type": "string", "minLength": 1}]);
     }
     if field == "labels" && is(schema, "object") {
         schema["propertyNames"] = json!({"pattern": LABEL});
+        schema["additionalProperties"] = json!({"type": "string", "pattern": LABEL_VALUE});
     }
     if ["secret_refs", "secrets"].contains(&field) && is(schema, "object") {
         schema["propertyNames"] = json!({"pattern": "^[A-Za-z_][A-Za-z0-9_]*$"});
@@ -263,6 +285,9 @@ pub fn state(schemas: &mut BTreeMap<String, Value>, requests: &BTreeSet<String>)
             let parts = schema.get_mut(word).and_then(Value::as_array_mut);
             for part in parts.into_iter().flatten() {
                 state_fields(&name, part);
+                if CLOSED.contains(&name.as_str()) {
+                    part["additionalProperties"] = json!(false);
+                }
             }
         }
     }
