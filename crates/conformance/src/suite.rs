@@ -69,6 +69,7 @@ macro_rules! every_check {
             a_relative_path_is_invalid,
             ranges_are_exact,
             append_and_create_new,
+            of_writers_who_expect_the_same_one_wins,
             an_overwrite_is_all_or_nothing,
             an_abandoned_write_changes_nothing,
             lists_come_in_pages,

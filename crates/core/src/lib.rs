@@ -44,6 +44,7 @@ pub mod size;
 pub mod sparse;
 pub mod template;
 pub mod terminal;
+pub mod turns;
 pub mod verb;
 pub mod workspace;
 

@@ -198,8 +198,13 @@ impl Reader {
         if let After::Seen(asked) = self.after
             && (asked.max(self.known) < page.forgotten || asked > page.last)
         {
-            self.ready.push_back(gone(asked, page.forgotten));
-            self.after = After::Seen(page.forgotten);
+            // Others may have kept what is older than what somebody has lost: it comes next.
+            let from = if asked > page.last { 0 } else { asked };
+            let oldest = self.store.events(project, from, 1).await?.until;
+            let before = oldest.saturating_sub(1);
+            self.ready.push_back(gone(asked, before));
+            self.known = page.forgotten;
+            self.after = After::Seen(before);
             return Ok(true);
         }
         if let After::Place(_) = self.after {
@@ -215,7 +220,9 @@ impl Reader {
     }
 }
 
-fn gone(asked: u64, forgotten: u64) -> Event {
+/// Says that events after a number are missing. Who goes on after this one goes on with the oldest
+/// that is kept.
+fn gone(asked: u64, sequence: u64) -> Event {
     let facts = EventFacts {
         asked: Some(asked),
         reason: Some(
@@ -224,7 +231,7 @@ fn gone(asked: u64, forgotten: u64) -> Event {
         ..EventFacts::default()
     };
     Event {
-        sequence: forgotten,
+        sequence,
         happened: Happened {
             audit_id: None,
             ..Happened::now(EventKind::Gone, "").facts(facts)
@@ -369,8 +376,13 @@ mod tests {
         let all = read(&events, of("uid:0", None)).await;
         assert_eq!(all.len(), busy.len() - 1 + 20);
         assert_eq!(all[..10], quiet);
+        // One who falls behind is told so, and hears what the quiet ones have kept all the same.
         let missed = read(&events, of("uid:0", first)).await;
         assert_eq!(missed[0].happened.kind, "events.gone");
+        assert_eq!(missed[1..], all[1..]);
+        // Coming back after being told loses nothing either.
+        let again = read(&events, of("uid:0", Some(missed[0].sequence))).await;
+        assert_eq!(again[again.len() - missed.len() + 1..], missed[1..]);
     }
 
     #[tokio::test]

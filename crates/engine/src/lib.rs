@@ -67,7 +67,6 @@ mod sys;
 mod template;
 mod terminal;
 mod trash;
-mod turns;
 mod workspace;
 
 pub use engine::{Engine, Setup};

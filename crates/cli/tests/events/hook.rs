@@ -3,12 +3,19 @@
 use crate::listener::{events, kinds, until};
 use crate::story::Story;
 use crate::{done, kill_daemon, made};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, KeyUsagePurpose};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
+use std::path::Path;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex};
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use tokio_rustls::rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 const SECRET: &str = "0123456789abcdef0123";
 
@@ -31,13 +38,28 @@ struct Receiver {
 
 impl Receiver {
     fn new(status: u16) -> Receiver {
+        Receiver::with(status, None)
+    }
+
+    /// One that speaks TLS, if it has a certificate.
+    fn with(status: u16, tls: Option<Arc<ServerConfig>>) -> Receiver {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let url = format!("http://{}/hook", listener.local_addr().unwrap());
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let url = format!("{scheme}://{}/hook", listener.local_addr().unwrap());
         let (status, arrived) = (Arc::new(AtomicU16::new(status)), Arrived::default());
         let (answer, all) = (status.clone(), arrived.clone());
         std::thread::spawn(move || {
             for stream in listener.incoming() {
-                take(stream.unwrap(), &answer, &all);
+                let mut stream = stream.unwrap();
+                let Some(tls) = &tls else {
+                    take(stream, &answer, &all);
+                    continue;
+                };
+                let mut session = ServerConnection::new(tls.clone()).unwrap();
+                // Whoever does not believe the certificate leaves in the middle.
+                if session.complete_io(&mut stream).is_ok() && !session.is_handshaking() {
+                    take(StreamOwned::new(session, stream), &answer, &all);
+                }
             }
         });
         Receiver {
@@ -69,10 +91,13 @@ impl Receiver {
 }
 
 /// Takes one request.
-fn take(stream: std::net::TcpStream, status: &AtomicU16, all: &Arrived) {
+fn take(stream: impl Read + Write, status: &AtomicU16, all: &Arrived) {
     let mut reader = BufReader::new(stream);
     let mut line = String::new();
-    reader.read_line(&mut line).unwrap();
+    // A client that finds out late that it does not believe the certificate says nothing.
+    if reader.read_line(&mut line).unwrap_or(0) == 0 {
+        return;
+    }
     assert_eq!(line, "POST /hook HTTP/1.1\r\n");
     let mut headers = BTreeMap::new();
     loop {
@@ -181,6 +206,77 @@ fn a_webhook_hears_the_kinds_it_wants_and_passes_over_what_nobody_takes() {
     let log = std::fs::read_to_string(story.home().join("daemon.log")).unwrap();
     assert!(log.contains("passed over"), "{log}");
     assert!(!log.contains(SECRET));
+}
+
+/// Somebody who signs certificates.
+struct Authority(CertifiedIssuer<'static, KeyPair>);
+
+impl Authority {
+    fn new() -> Authority {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+        let key = KeyPair::generate().unwrap();
+        Authority(CertifiedIssuer::self_signed(params, key).unwrap())
+    }
+
+    fn file(&self, path: &Path) -> String {
+        let text = BASE64.encode(self.0.der());
+        let text = format!("-----BEGIN CERTIFICATE-----\n{text}\n-----END CERTIFICATE-----\n");
+        std::fs::write(path, text).unwrap();
+        format!("ca_file = \"{}\"\n", path.display())
+    }
+
+    /// The side of a server with this name.
+    fn server(&self, name: &str) -> Arc<ServerConfig> {
+        let key = KeyPair::generate().unwrap();
+        let params = CertificateParams::new([name.to_string()]).unwrap();
+        let certificate = params.signed_by(&key, &self.0).unwrap();
+        let chain = vec![CertificateDer::from(certificate.der().to_vec())];
+        let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
+        let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(chain, key);
+        Arc::new(config.unwrap())
+    }
+}
+
+#[test]
+fn a_webhook_over_tls_is_believed_by_its_authority_alone() {
+    let authority = Authority::new();
+    let receiver = Receiver::with(200, Some(authority.server("127.0.0.1")));
+    let dir = tempfile::tempdir().unwrap();
+    let ca = authority.file(&dir.path().join("ca.pem"));
+    let story = hooked(&receiver, &ca);
+    let id = made(&story, &[]);
+    let taken = until(|| {
+        let taken = receiver.taken();
+        kinds(&taken)
+            .contains(&"sandbox.created".to_string())
+            .then_some(taken)
+    });
+    assert_eq!(taken.last().unwrap()["id"], id.as_str());
+    let sent = receiver.arrived.lock().unwrap();
+    assert_eq!(sent[0].headers["webhook-signature"], signature(&sent[0]));
+    drop(sent);
+    // Of another authority, and with another name: no event is told to either.
+    let stranger = Authority::new();
+    for server in [
+        stranger.server("127.0.0.1"),
+        authority.server("hooks.example"),
+    ] {
+        let receiver = Receiver::with(200, Some(server));
+        let story = hooked(&receiver, &ca);
+        made(&story, &[]);
+        until(|| {
+            let log = std::fs::read_to_string(story.home().join("daemon.log")).unwrap();
+            log.contains("the webhook has not taken an event")
+                .then_some(())
+        });
+        assert!(receiver.arrived.lock().unwrap().is_empty());
+    }
 }
 
 #[test]

@@ -221,6 +221,36 @@ pub async fn ranges_are_exact(life: Life) {
     }
 }
 
+pub async fn of_writers_who_expect_the_same_one_wins(life: Life) {
+    let sandbox = life.create().await;
+    let mut found = life.write(&sandbox, "shared", b"").await;
+    for round in 0..5 {
+        let options = WriteOptions {
+            expected: Some(found.version()),
+            ..WriteOptions::default()
+        };
+        // Every text has a length of its own: services may tell times by the second.
+        let texts: Vec<String> = (1..=6).map(|one| "x".repeat(round * 6 + one)).collect();
+        let writing = texts
+            .iter()
+            .map(|text| life.write_with(&sandbox, "shared", text.as_bytes(), options.clone()));
+        let answers = futures_util::future::join_all(writing).await;
+        let mut won = Vec::new();
+        for (answer, text) in answers.into_iter().zip(texts) {
+            match answer {
+                Ok(entry) => won.push((entry, text)),
+                Err(error) => assert_eq!(error.kind, ErrorKind::Conflict, "{error}"),
+            }
+        }
+        let [(entry, text)] = &won[..] else {
+            panic!("{} writers have won in round {round}", won.len());
+        };
+        let read = life.read(&sandbox, "shared").await.expect("read");
+        assert_eq!(read, text.as_bytes());
+        found = entry.clone();
+    }
+}
+
 pub async fn append_and_create_new(life: Life) {
     let sandbox = life.create().await;
     let append = WriteOptions {

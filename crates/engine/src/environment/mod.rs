@@ -6,8 +6,8 @@ mod places;
 mod shelf;
 
 use crate::sandbox::Sandboxes;
-use crate::turns::Turns;
 use motu_core::limits;
+use motu_core::turns::Turns;
 use places::Places;
 use std::sync::Arc;
 

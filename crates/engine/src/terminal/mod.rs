@@ -154,9 +154,11 @@ impl motu_core::Terminals for Terminals {
         self.open(request).await
     }
 
-    async fn list_terminals(&self, _: motu_core::Page) -> Result<TerminalList> {
+    /// Sessions before the page are not asked for anything; the gate cuts the rest.
+    async fn list_terminals(&self, page: motu_core::Page) -> Result<TerminalList> {
+        let after = page.stretch::<String>()?.and_then(|page| page.after);
         let mut all = Vec::new();
-        for entry in self.sessions.all() {
+        for entry in self.sessions.after(after.as_deref()) {
             all.extend(self.describe_session(&entry, Freshness::Any).await?);
         }
         all.sort_by(|a, b| {

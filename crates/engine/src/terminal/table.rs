@@ -128,6 +128,15 @@ impl Sessions {
         locked(&self.entries).values().cloned().collect()
     }
 
+    /// Those whose ids come after a place; all of them where there is none.
+    pub fn after(&self, place: Option<&str>) -> Vec<Arc<Entry>> {
+        let entries = locked(&self.entries);
+        let later = entries
+            .iter()
+            .filter(|(id, _)| place.is_none_or(|place| id.as_str() > place));
+        later.map(|(_, entry)| entry.clone()).collect()
+    }
+
     /// The ended sessions beyond the newest `kept` ones.
     pub fn too_old(&self, kept: u64) -> Vec<(TerminalId, Arc<Entry>)> {
         let ended = |(id, entry): (&TerminalId, &Arc<Entry>)| {

@@ -73,7 +73,7 @@ impl Http {
         });
         let connections = Connections::new(address, key, patience).trusting(settings.ca_file);
         Ok(Http {
-            inner: Arc::new(machine::Maker::new(Peer { connections })),
+            inner: Arc::new(machine::Maker::new(Peer::new(connections))),
         })
     }
 }

@@ -36,6 +36,7 @@ mod write;
 use crate::record::Record;
 use crate::wire::{Control, Envd, Standing};
 use bytes::Bytes;
+use motu_core::turns::Turns;
 use motu_link::message::{
     Failure, Init, Input, Metrics, Pong, Processes, Request, Resize, Said, Start, Verb,
 };
@@ -66,6 +67,8 @@ pub(crate) struct Guest {
     dir: PathBuf,
     record: Mutex<Record>,
     table: Table,
+    /// Files that are being replaced, by path.
+    writing: Turns,
     /// Whether the machine is paused: no calls are made then.
     paused: watch::Sender<bool>,
     /// Commands that were stopped before the pause.
@@ -90,6 +93,7 @@ impl Guest {
             dir,
             record: Mutex::new(record),
             table: Table::default(),
+            writing: Turns::default(),
             paused: watch::Sender::new(false),
             held: Mutex::default(),
             version,

@@ -79,7 +79,9 @@ impl Guest {
         if new.is_none_or(|new| new.mode() != mode) {
             self.set_mode(staged, mode).await?;
         }
-        // The agent knows no conditions: the file is looked at right before it is replaced.
+        // The agent knows no conditions: the file is looked at right before it is replaced, and no
+        // other write of this daemon comes in between.
+        let _turn = self.writing.take(place).await;
         if write.expected.is_some() {
             let found = self.entry(place, true).await.map(|found| found.version());
             if found.ok() != write.expected {

@@ -192,7 +192,10 @@ impl Guest {
             create_new: write.create_new,
             no_parents: !write.parents,
         };
-        // The protocol has no conditions: the file is looked at right before it is replaced.
+        // The protocol has no conditions: the file is looked at right before it is replaced, and no
+        // other write of this daemon comes in between.
+        let name = format!("{} {path}", self.id);
+        let _turn = self.peer.writing.take(&name).await;
         if write.expected.is_some() {
             let found = self.entry(&path, true).await.map(|found| found.version());
             if found.ok() != write.expected {

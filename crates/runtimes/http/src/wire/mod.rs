@@ -14,6 +14,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Method};
 use motu_core::files::decode_base64;
 use motu_core::sandbox::AppliedLimit;
+use motu_core::turns::Turns;
 use motu_core::{Isolation, runtime::Lacks};
 use motu_peer::{Answer, Ask, Connections, PeerError, encoded};
 use serde::de::DeserializeOwned;
@@ -153,9 +154,18 @@ pub(crate) enum Standing {
 #[derive(Debug)]
 pub(crate) struct Peer {
     pub(crate) connections: Connections,
+    /// Files that are being written, by machine and path.
+    pub(crate) writing: Turns,
 }
 
 impl Peer {
+    pub(crate) fn new(connections: Connections) -> Peer {
+        Peer {
+            connections,
+            writing: Turns::default(),
+        }
+    }
+
     /// Whether the service answers, and its features.
     pub(crate) async fn health(&self) -> Result<Offer, PeerError> {
         #[derive(Default, Deserialize)]
