@@ -50,6 +50,7 @@ const FATES: &[(&str, Fate)] = &[
     ("list_sandboxes", Fate::Own),
     ("reap_expired", Fate::Denied),
     ("plan", Fate::Denied),
+    ("lend_file", Fate::Denied),
     ("list_policies", Fate::Shared),
     ("get_policy", Fate::Shared),
     ("check_policy", Fate::Shared),
