@@ -34,11 +34,10 @@ pub fn measure(bench: &mut Bench) -> Outcome {
         let words = ["exec", &id, "--", "sh", "-c", &small];
         quiet(bench.motu.command(&words))
     })?;
-    let mut names = (0..).map(|number| format!("{back}-{number}"));
+    // A new file each time: what is replaced would be flushed to the disk first.
     let read = speed(|| {
-        // A new name each time: what is replaced would be flushed to the disk first.
-        let to = names.next().unwrap_or_default();
-        quiet(bench.motu.command(&["cp", &inside, &to]))
+        let _ = std::fs::remove_file(&back);
+        quiet(bench.motu.command(&["cp", &inside, &back]))
     })?;
     api.destroy(&id)?;
     for (what, speed) in [
@@ -60,7 +59,10 @@ pub fn measure(bench: &mut Bench) -> Outcome {
     let theirs = format!("{name}:/workspace/data");
     let their_write = speed(|| quiet(docker.command(&["cp", &source, &theirs])))?;
     let their_out = speed(|| quiet(docker.command(&["exec", &name, "cat", "/workspace/data"])))?;
-    let their_read = speed(|| quiet(docker.command(&["cp", &theirs, &back])))?;
+    let their_read = speed(|| {
+        let _ = std::fs::remove_file(&back);
+        quiet(docker.command(&["cp", &theirs, &back]))
+    })?;
     docker.remove(&name)?;
     for (what, ours, theirs) in [
         ("docker exec cat", out, their_out),

@@ -40,6 +40,7 @@ pub const COMMANDS: &[(&str, &str)] = &[
     ("start_sandbox", "start"),
     ("fork_sandbox", "fork"),
     ("commit_sandbox", "commit"),
+    ("save_template", "template save"),
     ("plan", "create"),
     ("list_policies", "policy list"),
     ("get_policy", "policy show"),

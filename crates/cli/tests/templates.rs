@@ -15,6 +15,8 @@ mod network;
 mod pooled;
 #[path = "templates/reaching.rs"]
 mod reaching;
+#[path = "templates/saved.rs"]
+mod saved;
 #[path = "templates/spare.rs"]
 mod spare;
 #[expect(dead_code, reason = "other files tell stories in more ways")]

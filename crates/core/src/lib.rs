@@ -14,6 +14,7 @@ pub mod audit;
 pub mod build;
 pub mod call;
 pub mod collect;
+pub mod commit;
 pub mod config;
 pub mod error;
 pub mod event;

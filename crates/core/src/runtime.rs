@@ -359,8 +359,9 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
     }
 
     /// What a machine uses now, by the host's own counters, where it has any. Quick: asked twice in
-    /// a second.
-    fn usage(&self, _machine: &Machine) -> Option<Usage> {
+    /// a second. `before` is the last answer, if it is recent: one that has not run since then has
+    /// not taken memory either, and need not be asked for it.
+    fn usage(&self, _machine: &Machine, _before: Option<Usage>) -> Option<Usage> {
         None
     }
 
@@ -383,6 +384,23 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
         _copies: &[MachineSpec],
     ) -> Result<Vec<Machine>, Error> {
         Err(self.cannot("fork"))
+    }
+
+    /// Writes a machine that runs or is paused, as it is at one moment, into an empty directory:
+    /// memory, devices and disks. It goes on as it was. What is there when this returns is on the
+    /// host's disk, and needs nothing else to become a machine again.
+    async fn save(&self, _machine: &Machine, _to: &std::path::Path) -> Result<(), Error> {
+        Err(self.cannot("save a machine with its memory"))
+    }
+
+    /// Makes a machine of one that was saved: what ran in it goes on. As [`Runtime::create`], but
+    /// that the root of the specification is not used, nor is anything in its kept directory.
+    async fn restore(
+        &self,
+        _from: &std::path::Path,
+        _spec: &MachineSpec,
+    ) -> Result<Machine, Error> {
+        Err(self.cannot("make a machine of one that was saved with its memory"))
     }
 
     /// Ends the machine and removes everything it had except its directory's name.

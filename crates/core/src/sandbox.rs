@@ -294,46 +294,6 @@ impl Default for Fork {
     }
 }
 
-/// How an environment is made of a sandbox.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct CommitSandbox {
-    /// What the environment will be called. One of that name that is there means this afterwards.
-    pub name: String,
-    /// What becomes of the sandbox.
-    #[serde(default)]
-    pub then: AfterCommit,
-}
-
-/// What becomes of a sandbox that an environment was made of.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum AfterCommit {
-    /// It is started again, if it had a machine.
-    #[default]
-    Start,
-    /// It stays stopped.
-    Stop,
-    /// It is destroyed.
-    Destroy,
-}
-
-impl std::str::FromStr for AfterCommit {
-    type Err = crate::Error;
-
-    fn from_str(text: &str) -> Result<AfterCommit> {
-        match text {
-            "start" => Ok(AfterCommit::Start),
-            "stop" => Ok(AfterCommit::Stop),
-            "destroy" => Ok(AfterCommit::Destroy),
-            other => Err(crate::Error::invalid(format!(
-                "{other:?} is nothing that can happen to a sandbox after a commit"
-            ))
-            .hint("one of: start, stop, destroy")),
-        }
-    }
-}
-
 /// The time to live, from now on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -374,12 +334,6 @@ impl Ask for CreateSandbox {
 }
 
 impl Ask for Fork {}
-impl Ask for CommitSandbox {
-    fn within(&mut self, project: &Project) -> Result<()> {
-        project.complete_name(&mut self.name);
-        Ok(())
-    }
-}
 impl Ask for ListSandboxes {
     fn belongs_to(&mut self, owner: &str) {
         self.owner = owner.to_string();

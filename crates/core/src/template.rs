@@ -2,6 +2,7 @@
 
 use crate::ask::Ask;
 use crate::call::SecretRef;
+use crate::commit::AfterCommit;
 use crate::size::Size;
 use crate::{Error, Isolation, Project, Result};
 use jiff::Timestamp;
@@ -98,6 +99,9 @@ pub struct Template {
     /// What the setup made; missing without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub built: Option<TemplateBuild>,
+    /// What was saved, of a template that is a sandbox as it once was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub saved: Option<SavedTemplate>,
     #[schema(value_type = String, format = DateTime)]
     pub created_at: Timestamp,
     #[schema(value_type = String, format = DateTime)]
@@ -114,6 +118,11 @@ impl Template {
             Some(built) => &built.environment,
             None => &self.definition.environment,
         }
+    }
+
+    /// What was saved with its memory, if that is what its machines begin with.
+    pub fn asleep(&self) -> Option<&SavedTemplate> {
+        self.saved.as_ref().filter(|saved| saved.memory)
     }
 
     /// What a machine of it says about it.
@@ -134,8 +143,40 @@ pub struct TemplateBuild {
     pub environment: String,
     /// Of its root.
     pub digest: String,
+    /// What it takes on the host's disk; missing in those of older versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size_bytes: Option<u64>,
     #[schema(value_type = String, format = DateTime)]
     pub built_at: Timestamp,
+}
+
+/// A sandbox that became a template.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct SavedTemplate {
+    /// Machines of the template begin where the sandbox was: with its memory and what ran in it.
+    /// Otherwise they begin with its files.
+    pub memory: bool,
+    /// Its disks were kept, so those of its machines are too.
+    pub keep: bool,
+    /// What it takes on the host's disk.
+    pub size_bytes: u64,
+    #[schema(value_type = String, format = DateTime)]
+    pub saved_at: Timestamp,
+}
+
+/// How a sandbox becomes a template.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SaveTemplate {
+    /// What the template will be called; no other may have the name.
+    pub name: String,
+    /// With the memory, or the files alone. When missing: with it, where the runtime can and the
+    /// sandbox has a machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<bool>,
+    /// What becomes of the sandbox. One that is saved with its memory is not interrupted by `start`.
+    #[serde(default)]
+    pub then: AfterCommit,
 }
 
 /// The machines that wait for a template, as they are now.
@@ -187,6 +228,13 @@ impl Ask for TemplateDefinition {
 }
 
 impl Ask for RebuildTemplate {}
+
+impl Ask for SaveTemplate {
+    fn within(&mut self, project: &Project) -> Result<()> {
+        project.complete_name(&mut self.name);
+        Ok(())
+    }
+}
 
 #[cfg(test)]
 mod tests {

@@ -252,7 +252,7 @@ impl Gate<'_> {
         })
     }
 
-    fn check_disk(&self) -> Result<()> {
+    pub(crate) fn check_disk(&self) -> Result<()> {
         let needed = self.config.min_free_disk_mib * 1024 * 1024;
         let free = self.home.free_bytes()?;
         if free >= needed {

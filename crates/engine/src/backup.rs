@@ -5,7 +5,7 @@
 //!     backup.json     what this is; written last
 //!     motu.db         the store, as of the beginning
 //!     kept/ID/        disks, snapshots and records, each as of the moment it was copied
-//!     baselines/ environments/ terminals/ policies/ secrets/ audit/
+//!     baselines/ environments/ terminals/ policies/ saved/ secrets/ audit/
 //!     config.toml secrets.key audit.key
 //! ```
 //!
@@ -33,12 +33,13 @@ use std::path::{Path, PathBuf};
 const MANIFEST: &str = "backup.json";
 const VERSION: u32 = 1;
 /// Files and directories that are copied unchanged if they exist.
-const PLAIN: [&str; 6] = [
+const PLAIN: [&str; 7] = [
     "config.toml",
     "secrets.key",
     "audit.key",
     "terminals",
     "policies",
+    "saved",
     "secrets",
 ];
 
@@ -325,6 +326,7 @@ fn place(home: &Home, staged: &Path) -> Result<()> {
         "baselines",
         "terminals",
         "policies",
+        "saved",
         "secrets",
     ] {
         merge(&staged.join(part), &home.path().join(part))?;

@@ -1,7 +1,7 @@
 //! The engine: its parts, put together.
 
 use crate::call::Calls;
-use crate::driver::{Shared, Table};
+use crate::driver::{Handle, Shared, Table};
 use crate::egress::Gateways;
 use crate::environment::Environments;
 use crate::events::Events;
@@ -15,7 +15,7 @@ use crate::terminal::Terminals;
 use crate::trash::Trash;
 use crate::workspace::Workspaces;
 use motu_core::config::Config;
-use motu_core::{Result, Runtime};
+use motu_core::{Error, Result, Runtime, SandboxId};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -45,6 +45,16 @@ pub struct Engine {
 }
 
 impl Engine {
+    /// A live sandbox that is no workspace.
+    pub(crate) async fn plain(&self, id: &SandboxId) -> Result<Arc<Handle>> {
+        if self.workspaces.rooms.get(id).is_some() {
+            return Err(Error::conflict(format!("{id} is a workspace")).hint(
+                "environments and templates are made of plain sandboxes; a workspace has snapshots",
+            ));
+        }
+        self.sandboxes.handle(id).await
+    }
+
     /// Opens a state directory: reads the store, adopts what runs, cleans up what a crash left.
     pub async fn open(setup: Setup) -> Result<Arc<Engine>> {
         let config = setup.home.config()?;

@@ -10,6 +10,7 @@
 //!     kept/ID/         what outlives a machine: disks-N/, snapshots/, sandbox.json, workspace.json
 //!     baselines/NAME/  what a `/workspace` was at first; nothing changes it
 //!     aside/           files on their way from a workspace to its copies
+//!     saved/ENTRY/     sandboxes that became templates, with their memory
 //!     lost/ENTRY/      data that neither store nor record describes, set aside
 //!     terminals/ID/    transcript, recording and log of a terminal session
 //!     audit/ audit.key every call, and the key that signs them
@@ -17,6 +18,7 @@
 
 use crate::paths::Base;
 use motu_core::config::Config;
+use motu_core::template::SavedTemplate;
 use motu_core::terminal::TerminalId;
 use motu_core::{Error, Result, Runtime, SandboxId};
 use sha2::{Digest as _, Sha256};
@@ -106,6 +108,18 @@ impl Home {
     /// Directory of the data of a kept sandbox that outlives its machine.
     pub fn kept(&self, id: &SandboxId) -> PathBuf {
         self.path.join("kept").join(id.as_str())
+    }
+
+    /// Directory of machines that were saved with their memory.
+    pub fn saved(&self) -> PathBuf {
+        self.path.join("saved")
+    }
+
+    /// Where the machine of a template lies that was saved with its memory. A template that is
+    /// saved again under its name is another one.
+    pub fn saved_machine(&self, name: &str, saved: &SavedTemplate) -> PathBuf {
+        let entry = format!("{name}@{}", saved.saved_at.as_nanosecond());
+        self.saved().join(entry)
     }
 
     /// The operator's policies.

@@ -48,6 +48,11 @@ impl Default for Rings {
 }
 
 impl Rings {
+    /// The newest reading.
+    pub fn last(&self) -> Option<Usage> {
+        self.last.map(|reading| reading.usage)
+    }
+
     pub fn is_new(&self) -> bool {
         self.new
     }

@@ -16,6 +16,7 @@ use motu_core::audit::{
 use motu_core::build::{BuildContext, BuildRequest};
 use motu_core::call::{CallPlan, CallRequest, CallResult};
 use motu_core::collect::Collector;
+use motu_core::commit::CommitSandbox;
 use motu_core::event::ReadEvents;
 use motu_core::exec::*;
 use motu_core::files::*;
@@ -31,9 +32,9 @@ use motu_core::outcome::Outcome as _;
 use motu_core::policy::{CheckPolicy, ExplainPolicy, Explained, Policy, ReadDecisions, SetPolicy};
 use motu_core::report::*;
 use motu_core::runtime::Connection;
-use motu_core::sandbox::{CommitSandbox, CreateSandbox, Fork, Keepalive, ListSandboxes, Sandbox};
+use motu_core::sandbox::{CreateSandbox, Fork, Keepalive, ListSandboxes, Sandbox};
 use motu_core::secret::{SecretSummary, SetSecret};
-use motu_core::template::{RebuildTemplate, Template, TemplateDefinition};
+use motu_core::template::{RebuildTemplate, SaveTemplate, Template, TemplateDefinition};
 use motu_core::{Error, Project, Result, SandboxId, Service};
 use motu_link::message as link;
 
@@ -277,13 +278,13 @@ impl Service for Engine {
     }
 
     async fn commit_sandbox(&self, id: &SandboxId, ask: CommitSandbox) -> Result<Environment> {
-        if self.workspaces.rooms.get(id).is_some() {
-            return Err(Error::conflict(format!("{id} is a workspace"))
-                .hint("environments are made of plain sandboxes; a workspace has snapshots"));
-        }
+        let handle = self.plain(id).await?;
         let _environments_stay = self.sandboxes.environments_in_use.read().await;
-        let handle = self.sandboxes.handle(id).await?;
         self.environments.commit(&handle, &ask).await
+    }
+
+    async fn save_template(&self, id: &SandboxId, ask: SaveTemplate) -> Result<Template> {
+        self.templates.save(&*self.plain(id).await?, ask).await
     }
 
     async fn keepalive(&self, id: &SandboxId, ask: Keepalive) -> Result<Sandbox> {

@@ -47,6 +47,7 @@ const PROJECT: &[&str] = &[
     "start_sandbox",
     "fork_sandbox",
     "commit_sandbox",
+    "save_template",
     "keepalive",
     "set_policy",
     "read_decisions",

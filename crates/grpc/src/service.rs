@@ -54,7 +54,7 @@ methods! {
     unary "ListDir" = list_dir;
     unary "MakeDir" = make_dir;
     unary "RemovePath" = remove_path;
-    unary "CreateSnapshot" = save_template;
+    unary "CreateSnapshot" = save_sandbox;
     unary "DeleteSnapshot" = delete_template;
     server_stream "ExecStream" = follow_command;
     client_stream "WriteFileStream" = write_file_stream;

@@ -121,6 +121,7 @@ async fn a_template_stands_in_the_place_of_the_usual_environment() {
         digest: String::new(),
         definition: motu_core::template::TemplateDefinition::default(),
         built: None,
+        saved: None,
         created_at: jiff::Timestamp::UNIX_EPOCH,
         updated_at: jiff::Timestamp::UNIX_EPOCH,
         pool: motu_core::template::TemplatePool::default(),

@@ -5,7 +5,7 @@ use crate::context::Context;
 use crate::failure::Reader;
 use crate::show::answer;
 use crate::waiting;
-use motu_core::sandbox::{AfterCommit, CommitSandbox};
+use motu_core::commit::{AfterCommit, CommitSandbox};
 use motu_core::{Result, SandboxId, Service};
 use std::process::ExitCode;
 

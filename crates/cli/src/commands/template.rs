@@ -7,10 +7,14 @@ use super::shape::{SizeArgs, Variables, word};
 use crate::context::Context;
 use crate::failure::Reader;
 use crate::show::{self, answer};
+use crate::waiting;
 use jiff::Timestamp;
+use motu_core::commit::AfterCommit;
 use motu_core::report::ProgressSink;
-use motu_core::template::{RebuildTemplate, Template, TemplateDefinition};
-use motu_core::{Isolation, Result, Service};
+use motu_core::template::{
+    RebuildTemplate, SaveTemplate, SavedTemplate, Template, TemplateDefinition,
+};
+use motu_core::{Isolation, Result, SandboxId, Service};
 use std::process::ExitCode;
 use tokio::sync::mpsc;
 
@@ -29,6 +33,7 @@ const WAITING: usize = 64;
   motu run --template py -- python3 -c 'print(6 * 7)'
   motu template create agent --from debian:12 --allow-host api.example.com --secret-ref KEY=api-key
   motu create --template agent --mem-mib 2048
+  motu template save $id warm
   motu template list
   motu template rm py")]
 pub struct Args {
@@ -39,6 +44,7 @@ pub struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum Command {
     Create(Box<Create>),
+    Save(Save),
     /// Run the setup of a template again, on its environment as it is now
     Build {
         /// Its name
@@ -157,6 +163,57 @@ struct Create {
     json: bool,
 }
 
+/// Make a template of a sandbox as it is
+///
+/// With its memory, where the runtime can: machines of the template begin where the sandbox was,
+/// with everything that ran in it, and the sandbox goes on. Otherwise of its files: it must have
+/// been created with --keep, and its machine is ended in order and made again.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  id=$(motu create debian:12 --runtime qemu)
+  motu exec $id -- sh -c 'echo warm > /dev/shm/cache'
+  motu template save $id warm
+  motu run --template warm -- cat /dev/shm/cache
+  motu template save $id files --no-memory --then destroy")]
+struct Save {
+    /// The sandbox
+    #[arg(value_name = "ID", value_parser = SandboxId::parse)]
+    id: SandboxId,
+
+    /// What the template will be called
+    name: String,
+
+    /// With its memory, or refuse
+    #[arg(long, conflicts_with = "no_memory")]
+    memory: bool,
+
+    /// Its files alone
+    #[arg(long)]
+    no_memory: bool,
+
+    /// What becomes of the sandbox: start (it goes on), stop or destroy [default: start]
+    #[arg(long, value_name = "WHAT", value_parser = word::<AfterCommit>)]
+    then: Option<AfterCommit>,
+
+    /// Print everything that is known of the template as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Save {
+    fn ask(&self) -> SaveTemplate {
+        SaveTemplate {
+            name: self.name.clone(),
+            memory: match (self.memory, self.no_memory) {
+                (true, _) => Some(true),
+                (_, true) => Some(false),
+                _ => None,
+            },
+            then: self.then.unwrap_or_default(),
+        }
+    }
+}
+
 impl Create {
     fn definition(&self) -> Result<TemplateDefinition> {
         Ok(TemplateDefinition {
@@ -182,6 +239,7 @@ impl Args {
     pub fn json(&self) -> bool {
         match &self.command {
             Command::Create(create) => create.json,
+            Command::Save(save) => save.json,
             Command::Build { json, .. }
             | Command::List { json, .. }
             | Command::Show { json, .. }
@@ -197,6 +255,12 @@ impl Args {
                 let put = |sink| client.put_template(&create.name, definition, sink);
                 let made = followed(put, create.json).await?;
                 told(&made, create.json);
+            }
+            Command::Save(save) => {
+                let work = client.save_template(&save.id, save.ask());
+                let reader = Reader::of(save.json);
+                let saved = waiting::told("saving the sandbox", reader, work).await?;
+                answer(save.json, &saved, |saved| format!("{}\n", saved.name));
             }
             Command::Build {
                 name,
@@ -277,6 +341,18 @@ fn list(templates: &[Template]) -> String {
     show::table(&headings, &rows)
 }
 
+fn saved(saved: &SavedTemplate) -> String {
+    let what = match saved.memory {
+        true => "with its memory",
+        false => "its files",
+    };
+    let size = show::bytes(saved.size_bytes);
+    format!(
+        "{what}, {size}, {}",
+        show::ago(saved.saved_at, Timestamp::now())
+    )
+}
+
 fn facts(template: &Template) -> String {
     let definition = &template.definition;
     let number = |number: Option<u64>| number.map(|number| number.to_string());
@@ -299,6 +375,15 @@ fn facts(template: &Template) -> String {
                 .built
                 .as_ref()
                 .map(|built| built.environment.clone()),
+        ),
+        ("saved", template.saved.as_ref().map(saved)),
+        (
+            "size",
+            template
+                .built
+                .as_ref()
+                .and_then(|built| built.size_bytes)
+                .map(show::bytes),
         ),
         ("variables", pairs(&definition.env)),
         ("secrets", some(secrets.collect::<Vec<_>>().join(" "))),

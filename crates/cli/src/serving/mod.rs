@@ -144,6 +144,7 @@ async fn serve(
     ending::bound(WAY_OUT);
     let mut told = Told::new()?;
     tokio::spawn(stay_lean(activity.clone()));
+    sys::release_code();
     loop {
         let listener = motu_api::socket::listen(&place.socket())?;
         ready.done();

@@ -210,6 +210,30 @@ def test_a_sandbox_becomes_a_template(stub):
         stub.CreateSnapshot(pb.CreateSnapshotRequest(sandbox_id="cl-nobody", name="x"))
 
 
+def test_memory_goes_into_a_template(stub):
+    """Of virtual machines; others save their files, as the test before this one shows."""
+    counts = (
+        "(i=0; while true; do i=$((i+1)); echo $i > /dev/shm/m; mv /dev/shm/m /dev/shm/n; sleep 0.02;"
+        " done) >/dev/null 2>&1 & until [ -s /dev/shm/n ]; do sleep 0.02; done; cat /dev/shm/n"
+    )
+    with made(stub, memory_mb=256) as box:
+        at = int(box.says(counts))
+        saved = stub.CreateSnapshot(pb.CreateSnapshotRequest(sandbox_id=box.id, name="warm"))
+        assert saved.size_bytes > 0
+        with refused(Code.NOT_FOUND):
+            box.run("true")
+    with made(stub, template="warm") as box:
+        first = int(box.says("cat /dev/shm/n"))
+        assert first >= at
+        box.says(f"until [ $(cat /dev/shm/n) -gt {first} ]; do sleep 0.02; done")
+        # An image has no memory.
+        stub.FlattenRootfs(pb.FlattenRootfsRequest(sandbox_id=box.id, name="flat"))
+    with made(stub, template="flat") as box:
+        assert box.says("test -e /dev/shm/n || echo none") == "none"
+    for name in ["warm", "flat"]:
+        stub.DeleteSnapshot(pb.DeleteSnapshotRequest(name=name))
+
+
 def test_what_was_used_is_told(stub):
     with made(stub) as box:
         box.says("(while true; do :; done) >/dev/null 2>&1 &")

@@ -8,6 +8,7 @@ use crate::audit::{
 };
 use crate::build::BuildContext;
 use crate::call::{CallPlan, CallRequest, CallResult};
+use crate::commit::CommitSandbox;
 use crate::exec::{
     Attach, Background, ExecRequest, ExecResult, ExecSession, ProcessInput, RunRequest, Selector,
     SignalProcess, TtySize,
@@ -27,7 +28,7 @@ use crate::policy::{Explained, Policy};
 use crate::report::ProgressSink;
 use crate::report::{Backup, Doctor, Environment, Metrics, Pruned, Version};
 use crate::runtime::Connection;
-use crate::sandbox::{CommitSandbox, Fork, Keepalive, Sandbox};
+use crate::sandbox::{Fork, Keepalive, Sandbox};
 use crate::secret::SecretSummary;
 use crate::template::{RebuildTemplate, Template, TemplateDefinition};
 use crate::verb::shape::Changes;
@@ -38,7 +39,7 @@ use crate::workspace::{
     ServiceStatus, Since, Snapshot, StartService as NewService, SyncPush, SyncReport, Undo, Undone,
     UpdateWorkspace as Update, Workspace, WorkspaceExec, WorkspaceId, WriteText,
 };
-use crate::{SandboxId, build, event, policy, report, sandbox, secret};
+use crate::{SandboxId, build, event, policy, report, sandbox, secret, template};
 
 verbs! {
     /// Every capability of motu. Faces translate a request, call one verb and translate the
@@ -201,6 +202,13 @@ verbs! {
     /// One that sandboxes or workspaces came from stays.
     value remove_template = RemoveTemplate(name: str) -> Template,
         DELETE "/v1/templates/{name}" 200, Destroys, "templates";
+
+    /// Make a template of a sandbox as it is
+    ///
+    /// With its memory and what runs in it, or of the files on its disks alone. For the files its
+    /// machine is ended in order first; with the memory it goes on. `then` may say otherwise.
+    value save_template = SaveTemplate(id: SandboxId; template::SaveTemplate) -> Template,
+        POST "/v1/sandboxes/{id}/template" 201, Changes, "templates";
 
     /// Make a sandbox
     value create_sandbox = CreateSandbox(; sandbox::CreateSandbox) -> Sandbox,

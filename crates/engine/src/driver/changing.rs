@@ -10,6 +10,7 @@ use motu_core::hint::{field, verb};
 use motu_core::runtime::{Ended, Kept, Machine, MachineSpec};
 use motu_core::sandbox::{Keepalive, Paused, PausedBy, Sandbox, State};
 use motu_core::{Error, Result, SandboxId, limits};
+use std::path::Path;
 use std::time::Duration;
 
 /// How long the processes of a machine may take to end when it is stopped.
@@ -383,6 +384,23 @@ impl Driver {
         }
         self.give_up().await;
         copies
+    }
+
+    /// Writes the machine with its memory into an empty directory. To the machine that is a fork
+    /// whose copy comes later.
+    pub(super) async fn save(&mut self, to: &Path) -> Result<()> {
+        let (Some(next), Some(machine)) = (self.decide(Request::Fork)?, self.row.machine.clone())
+        else {
+            return Err(refused(&self.row.sandbox, Refusal::OutOfOrder));
+        };
+        self.intend(Request::Fork).await?;
+        self.excuse();
+        let saved = self.runtime.save(&machine, to).await;
+        if next == State::Running {
+            self.expect_answers();
+        }
+        self.give_up().await;
+        saved
     }
 
     pub(super) async fn keepalive(&mut self, ask: Keepalive) -> Result<Sandbox> {

@@ -313,6 +313,11 @@ impl Handle {
         self.ask(|answer| Command::Fork(copies, answer)).await
     }
 
+    /// Writes the machine with its memory into an empty directory.
+    pub async fn save(&self, to: PathBuf) -> Result<()> {
+        self.ask(|answer| Command::Save(to, answer)).await
+    }
+
     /// Copies the kept directory to a new one. A running machine is paused meanwhile.
     pub async fn copy_disks(&self, to: PathBuf) -> Result<()> {
         self.ask(|answer| Command::CopyDisks(to, answer)).await

@@ -9,6 +9,7 @@ use motu_core::runtime::{Machine, MachineSpec};
 use motu_core::sandbox::{Sandbox, State};
 use motu_core::{Error, ErrorKind, Result};
 use motu_link::message as link;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::sync::oneshot;
@@ -24,6 +25,8 @@ pub enum Origin {
     New(Option<Prepare>),
     /// A machine from the pool, whose guest answers already.
     Pool(Machine, Arc<Guest>),
+    /// A machine that was saved with its memory in this directory.
+    Saved(PathBuf),
     /// A fork of another sandbox's machine, handed over when it exists.
     Copy {
         /// Signalled when the fork's row is stored: its machine is made only after that.
@@ -117,6 +120,12 @@ impl Driver {
             Origin::Pool(machine, guest) => {
                 *self.inside.guest() = Some(guest.clone());
                 self.own(machine, guest, true).await?;
+            }
+            Origin::Saved(from) => {
+                let spec = self.spec().await?;
+                let machine = self.runtime.restore(&from, &spec).await?;
+                let guest = self.connect(machine.clone());
+                self.own(machine, guest, false).await?;
             }
             Origin::Copy { written, machine } => {
                 let _ = written.send(());

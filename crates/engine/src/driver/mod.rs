@@ -81,6 +81,7 @@ enum Command {
     SetNetwork(Box<Known>, Answer<Sandbox>),
     Fork(Vec<MachineSpec>, Answer<Vec<Machine>>),
     CopyDisks(PathBuf, Answer<()>),
+    Save(PathBuf, Answer<()>),
     Destroy(Answer<Sandbox>),
 }
 
@@ -314,6 +315,7 @@ impl Driver {
             }
             Command::Fork(copies, answer) => drop(answer.send(self.fork(&copies).await)),
             Command::CopyDisks(to, answer) => drop(answer.send(self.copy_disks(to).await)),
+            Command::Save(to, answer) => drop(answer.send(self.save(&to).await)),
             Command::Destroy(answer) => {
                 self.destroy().await;
                 // Out of the table before the answer: a listing after it never shows the sandbox.

@@ -34,8 +34,8 @@ impl Guest {
     }
 
     /// Resource usage by the host's counters, if the runtime has them.
-    pub fn usage(&self) -> Option<Usage> {
-        self.runtime.usage(&self.machine)
+    pub fn usage(&self, before: Option<Usage>) -> Option<Usage> {
+        self.runtime.usage(&self.machine, before)
     }
 
     pub async fn metrics(&self) -> Result<Metrics> {

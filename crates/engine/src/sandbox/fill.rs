@@ -10,6 +10,11 @@ pub fn from_template(template: &Template, ask: &mut CreateSandbox) {
     sandbox(&template.definition, ask);
     ask.environment = template.start().to_string();
     ask.made_from = Some(template.reference());
+    if let Some(saved) = template.asleep() {
+        ask.keep = saved.keep;
+        // Also where the request leaves the choice to us: nothing else can go on with it.
+        ask.runtime.clone_from(&template.definition.runtime);
+    }
 }
 
 pub fn sandbox(template: &TemplateDefinition, ask: &mut CreateSandbox) {

@@ -71,8 +71,10 @@ impl Sandboxes {
                         tokio::spawn(ask(handle.clone(), guest.clone()));
                     }
                 }
+                // The host may have taken memory back from one that does not run: look anew at times.
+                let anew = tick % asks_in == 0;
                 let read = blocking(move || {
-                    read_counters(&running);
+                    read_counters(&running, anew);
                     Ok(())
                 });
                 if let Err(error) = read.await {
@@ -92,9 +94,10 @@ impl Sandboxes {
 }
 
 /// Reads the host's counters.
-fn read_counters(running: &[(Arc<Handle>, Arc<Guest>)]) {
+fn read_counters(running: &[(Arc<Handle>, Arc<Guest>)], anew: bool) {
     for (handle, guest) in running {
-        if let Some(usage) = guest.usage() {
+        let before = handle.rings().last().filter(|_| !anew);
+        if let Some(usage) = guest.usage(before) {
             handle.rings().add(Reading::now(usage));
         }
     }
@@ -104,7 +107,7 @@ fn read_counters(running: &[(Arc<Handle>, Arc<Guest>)]) {
 async fn ask(handle: Arc<Handle>, guest: Arc<Guest>) {
     handle.rings().asked();
     if let Ok(Ok(metrics)) = tokio::time::timeout(PATIENCE, guest.metrics()).await {
-        let counted = guest.usage().is_some();
+        let counted = guest.usage(None).is_some();
         handle.rings().told(&metrics, counted);
     }
 }

@@ -49,6 +49,7 @@ use motu_environments::Environments;
 use motu_redaction::{Patterns, Redactor};
 use pool::Pool;
 use std::collections::HashSet;
+use std::path::PathBuf;
 use std::sync::Arc;
 use templates::TemplateTable;
 use tokio::sync::{RwLock, oneshot};
@@ -186,6 +187,15 @@ impl Sandboxes {
                 dir: self.shared.home.make_disks(&id)?,
             });
         }
+        if let Some(from) = self.asleep(&request) {
+            // Disks that are kept are never without a row, not even a one-shot's.
+            let keep = match admitted.sandbox.keep {
+                true => Keep::Stored,
+                false => keep,
+            };
+            self.room(&admitted).await;
+            return self.start(admitted, keep, Origin::Saved(from)).await;
+        }
         if keep == Keep::Transient {
             let within = self.spare_time();
             self.pool.note_one_shot(&request, &admitted, within);
@@ -194,6 +204,16 @@ impl Sandboxes {
         let origin = self.pool.claim(&mut admitted).await;
         self.start(admitted, keep, origin.unwrap_or(Origin::New(None)))
             .await
+    }
+
+    /// Where the machine is that a request's template was saved with.
+    fn asleep(&self, request: &CreateSandbox) -> Option<PathBuf> {
+        let from = request.made_from.as_ref()?;
+        let template = self.templates.get(&from.name).ok()?;
+        let saved = template
+            .asleep()
+            .filter(|_| template.version == from.version)?;
+        Some(self.shared.home.saved_machine(&template.name, saved))
     }
 
     /// Waits for one-shots that are leaving if this sandbox needs their place.

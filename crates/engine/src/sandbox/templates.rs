@@ -161,6 +161,7 @@ mod tests {
             digest: String::new(),
             definition: TemplateDefinition::default(),
             built: None,
+            saved: None,
             created_at: jiff::Timestamp::UNIX_EPOCH,
             updated_at: jiff::Timestamp::UNIX_EPOCH,
             pool: TemplatePool::default(),

@@ -3,6 +3,7 @@
 //! ```text
 //!   put ──► checks ──► pull its environment ──► admission once, as a check of the whole
 //!             └──► setup: built like any environment ──► stored ──► the pool is notified
+//!   save ─► a sandbox as it is: with its memory, or an environment of its files
 //!   use ──► build the setup again if its result is gone ──► fill ──► admission
 //! ```
 //!
@@ -10,6 +11,7 @@
 //! or has the old one; finished steps are in the build cache.
 
 mod checks;
+mod saving;
 
 use crate::environment::Environments;
 use crate::sandbox::{Sandboxes, fill};
@@ -51,6 +53,7 @@ impl Templates {
         for template in self.sandboxes.shared.store.templates().await? {
             self.sandboxes.templates.restore(template);
         }
+        self.sweep_saved();
         Ok(())
     }
 
@@ -87,6 +90,9 @@ impl Templates {
         let turn = self.sandboxes.templates.turn(name).await;
         self.sandboxes.templates.check_room(name)?;
         let before = self.sandboxes.templates.get(name).ok();
+        if ask.pool_size > 0 && before.as_ref().is_some_and(|old| old.asleep().is_some()) {
+            return Err(asleep("have machines that wait ready"));
+        }
         let kept = self.prepare(name, ask, before, false, progress).await?;
         drop(turn);
         self.sandboxes.settle_pool().await;
@@ -102,6 +108,9 @@ impl Templates {
     ) -> Result<Template> {
         let turn = self.sandboxes.templates.turn(name).await;
         let before = self.sandboxes.templates.get(name)?;
+        if before.asleep().is_some() {
+            return Err(asleep("be built again"));
+        }
         let definition = owned(&before);
         let kept = self.prepare(name, definition, Some(before), ask.no_cache, progress);
         let kept = kept.await?;
@@ -126,6 +135,7 @@ impl Templates {
         self.sandboxes.settle_pool().await;
         self.sandboxes.pool.forget_template(name);
         self.forget_built(gone.built.as_ref()).await;
+        self.forget_saved(&gone).await;
         Ok(gone)
     }
 
@@ -145,6 +155,13 @@ impl Templates {
         let root = |built: &Option<TemplateBuild>| built.as_ref().map(|built| built.digest.clone());
         let now = Timestamp::now();
         let same = |old: &Template| old.digest == digest && root(&old.built) == root(&built);
+        // Files that were saved stay the template's for as long as it starts from them.
+        let starts_alike = |old: &&Template| match old.asleep() {
+            Some(_) => same(old),
+            None => old.definition.environment == definition.environment,
+        };
+        let saved = before.as_ref().filter(starts_alike);
+        let saved = saved.and_then(|old| old.saved.clone());
         let template = Template {
             name: name.to_string(),
             owner: match &before {
@@ -159,25 +176,35 @@ impl Templates {
             digest,
             definition,
             built,
+            saved,
             created_at: before.as_ref().map_or(now, |old| old.created_at),
             updated_at: now,
             pool: TemplatePool::default(),
         };
-        // Enter the table first: if the caller goes away at the `await`, the store has its job
-        // already, so both have the template.
-        self.sandboxes.templates.enter(template.clone())?;
-        if let Err(error) = self.sandboxes.shared.store.put_template(&template).await {
-            match before {
-                Some(old) => self.sandboxes.templates.restore(old),
-                None => self.sandboxes.templates.forget(name),
-            }
-            return Err(error);
+        self.keep(&template, before.as_ref()).await?;
+        if let Some(old) = before.as_ref().filter(|old| old.saved != template.saved) {
+            self.forget_saved(old).await;
         }
         let old = before.and_then(|old| old.built);
         let current = template.built.as_ref().map(|built| &built.environment);
         let replaced = old.filter(|old| Some(&old.environment) != current);
         self.forget_built(replaced.as_ref()).await;
         Ok(template)
+    }
+
+    /// Writes a template down in place of the one before it.
+    async fn keep(&self, template: &Template, before: Option<&Template>) -> Result<()> {
+        // Enter the table first: if the caller goes away at the `await`, the store has its job
+        // already, so both have the template.
+        self.sandboxes.templates.enter(template.clone())?;
+        if let Err(error) = self.sandboxes.shared.store.put_template(template).await {
+            match before {
+                Some(old) => self.sandboxes.templates.restore(old.clone()),
+                None => self.sandboxes.templates.forget(&template.name),
+            }
+            return Err(error);
+        }
+        Ok(())
     }
 
     /// Checks a definition as a whole, and builds its setup if it has one.
@@ -222,6 +249,7 @@ impl Templates {
         Ok(Some(TemplateBuild {
             environment: called,
             digest,
+            size_bytes: environment.size_bytes,
             built_at: Timestamp::now(),
         }))
     }
@@ -333,6 +361,7 @@ impl Templates {
         };
         one_of_both(&ask.environment)?;
         let template = self.ready_template(&name, ask.runtime.as_deref()).await?;
+        saving::fits(&template, &ask)?;
         fill::from_template(&template, &mut ask);
         Ok(ask)
     }
@@ -344,6 +373,12 @@ impl Templates {
         };
         one_of_both(&ask.environment)?;
         let template = self.ready_template(&name, ask.runtime.as_deref()).await?;
+        if template.asleep().is_some() {
+            return Err(Error::unsupported(format!(
+                "{name} was saved with its memory, and a workspace begins with files alone"
+            ))
+            .hint("make a sandbox of it, or save one without its memory"));
+        }
         fill::workspace(&template.definition, &mut ask);
         ask.environment = template.start().to_string();
         ask.made_from = Some(template.reference());
@@ -398,6 +433,13 @@ fn one_of_both(environment: &str) -> Result<()> {
                 .hint("a template says what its machines start from: leave the environment out"),
         ),
     }
+}
+
+fn asleep(what: &str) -> Error {
+    Error::unsupported(format!(
+        "a template that was saved with its memory cannot {what}"
+    ))
+    .hint("save a sandbox under another name")
 }
 
 fn no_setup_there() -> Error {

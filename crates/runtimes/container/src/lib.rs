@@ -145,8 +145,8 @@ impl Runtime for Container {
         self.inner.cgroups.memory_kills(machine.id.as_str())
     }
 
-    fn usage(&self, machine: &Machine) -> Option<Usage> {
-        self.inner.cgroups.usage(machine.id.as_str())
+    fn usage(&self, machine: &Machine, before: Option<Usage>) -> Option<Usage> {
+        self.inner.cgroups.usage(machine.id.as_str(), before)
     }
 
     async fn pause(&self, machine: &Machine) -> Result<(), Error> {

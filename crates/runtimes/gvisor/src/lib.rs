@@ -124,8 +124,8 @@ impl Runtime for Gvisor {
         self.inner.cgroups.memory_kills(machine.id.as_str())
     }
 
-    fn usage(&self, machine: &Machine) -> Option<Usage> {
-        self.inner.cgroups.usage(machine.id.as_str())
+    fn usage(&self, machine: &Machine, before: Option<Usage>) -> Option<Usage> {
+        self.inner.cgroups.usage(machine.id.as_str(), before)
     }
 
     async fn pause(&self, machine: &Machine) -> Result<(), Error> {

@@ -46,8 +46,8 @@ pub(crate) fn dirs(dir: &Path) -> Result<Vec<PathBuf>, QemuError> {
 }
 
 /// What the machine in a directory uses, QEMU included.
-pub(crate) fn usage(dir: &Path) -> Option<Usage> {
-    hierarchies().usage(&name(dir).ok()?)
+pub(crate) fn usage(dir: &Path, before: Option<Usage>) -> Option<Usage> {
+    hierarchies().usage(&name(dir).ok()?, before)
 }
 
 fn name(dir: &Path) -> Result<String, QemuError> {

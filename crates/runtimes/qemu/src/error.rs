@@ -36,6 +36,8 @@ pub(crate) enum QemuError {
     Silent { reason: String },
     #[error("the template is damaged: {reason}")]
     Damaged { reason: String },
+    #[error("the saved machine cannot be used: {reason}")]
+    Saved { reason: String },
     #[error("the kept disks cannot be used: {reason}")]
     Disks { reason: String },
     #[error("another machine is using the kept disks")]
@@ -104,6 +106,10 @@ impl From<QemuError> for Error {
             QemuError::Guest { .. } | QemuError::Silent { .. } | QemuError::Qmp(_) => {
                 Error::transport(message)
             }
+            QemuError::Saved { .. } => Error::unavailable(message).hint(
+                "save it again where it is to be used, or without its memory: files do not depend \
+                 on the host",
+            ),
             QemuError::Disks { .. } => Error::unavailable(message).hint(
                 "they are damaged or of another version; start from a new directory or a snapshot",
             ),

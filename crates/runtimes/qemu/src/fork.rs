@@ -33,6 +33,7 @@ use motu_core::Error;
 use motu_core::runtime::{Machine, MachineSpec};
 use serde_json::{Value, json};
 use std::fs::File;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -44,20 +45,55 @@ const CHUNK: usize = 256 * PAGE;
 
 /// A machine at one moment: what its copies start with.
 #[derive(Debug)]
-struct Saved {
-    shape: Shape,
-    layer: u32,
+pub(crate) struct Saved {
+    pub(crate) shape: Shape,
+    pub(crate) layer: u32,
     /// Names of the disk files below the new layer, one for each disk.
-    below: Vec<String>,
+    pub(crate) below: Vec<String>,
     /// Being filled until the state is there.
-    ram: File,
-    program: Program,
+    pub(crate) ram: File,
+    pub(crate) program: Program,
     /// Of kept disks, as they are from this moment on.
-    manifest: Option<Manifest>,
+    pub(crate) manifest: Option<Manifest>,
 }
 
 /// The state of the devices; comes when the memory is whole.
-type State = watch::Receiver<Option<Arc<[u8]>>>;
+pub(crate) type State = watch::Receiver<Option<Arc<[u8]>>>;
+
+/// A machine that runs or is paused, held while it is copied.
+#[derive(Debug)]
+pub(crate) struct Source {
+    pub(crate) record: Record,
+    pub(crate) process: Process,
+    pub(crate) site: Arc<Site>,
+    program: Program,
+    /// The pid keeps its meaning as long as this is held.
+    _pidfd: OwnedFd,
+}
+
+impl Source {
+    pub(crate) async fn open(maker: &Maker, machine: &Machine) -> Result<Source, QemuError> {
+        let record = record_of(machine).ok_or(QemuError::Gone)?;
+        let program = maker.program().await?;
+        let process = record.process.ok_or(QemuError::Gone)?;
+        let pidfd = record.open().ok_or(QemuError::Gone)?;
+        let kept = record.kept.as_deref().map(Place::open);
+        let site = Arc::new(Site::open(&machine.dir, kept.transpose()?)?);
+        Ok(Source {
+            record,
+            process,
+            site,
+            program,
+            _pidfd: pidfd,
+        })
+    }
+
+    /// Saves it; `begin` is told as soon as the disks are there.
+    pub(crate) async fn save(&self, begin: impl FnOnce(Saved, State)) -> Result<(), QemuError> {
+        let made_with = (self.process, self.program.clone());
+        save(&self.site, &self.record, made_with, begin).await
+    }
+}
 
 /// Makes copies of a machine, all or none.
 pub(crate) async fn fork(
@@ -65,27 +101,21 @@ pub(crate) async fn fork(
     source: &Machine,
     copies: &[MachineSpec],
 ) -> Result<Vec<Machine>, Error> {
-    let record = record_of(source).ok_or(QemuError::Gone)?;
+    let source = Source::open(maker, source).await?;
     for copy in copies {
         machine::refuse(copy)?;
-        same_shape(&record.shape, copy)?;
-        same_keeping(&record.shape, copy)?;
+        same_shape(&source.record.shape, copy)?;
+        same_keeping(&source.record.shape, copy)?;
     }
-    let program = maker.program().await?;
-    let process = record.process.ok_or(QemuError::Gone)?;
-    // Held throughout: the pid keeps its meaning.
-    let _pidfd = record.open().ok_or(QemuError::Gone)?;
-    let kept = record.kept.as_deref().map(Place::open);
-    let site = Arc::new(Site::open(&source.dir, kept.transpose()?)?);
     let mut starting = JoinSet::new();
-    let saved = save(&site, &record, (process, program), |saved, state| {
+    let begin = |saved: Saved, state: State| {
         let saved = Arc::new(saved);
         for (number, spec) in copies.iter().cloned().enumerate() {
-            let (saved, site, state) = (saved.clone(), site.clone(), state.clone());
+            let (saved, site, state) = (saved.clone(), source.site.clone(), state.clone());
             starting.spawn(async move { (number, copy(&saved, &site, &spec, state).await) });
         }
-    })
-    .await;
+    };
+    let saved = source.save(begin).await;
     let mut made: Vec<(usize, Machine)> = Vec::new();
     let mut failed = saved.err().map(Error::from);
     while let Some(done) = starting.join_next().await {
@@ -105,7 +135,7 @@ pub(crate) async fn fork(
 }
 
 /// Removes whatever there is of copies that were not to be.
-async fn clear(copies: &[MachineSpec]) {
+pub(crate) async fn clear(copies: &[MachineSpec]) {
     for copy in copies {
         let mut removed = remove(&copy.dir).await;
         if let Some(kept) = &copy.kept {
@@ -118,7 +148,7 @@ async fn clear(copies: &[MachineSpec]) {
 }
 
 /// A copy has the size of its source; asking for another one by value is a mistake.
-fn same_shape(shape: &Shape, spec: &MachineSpec) -> Result<(), Error> {
+pub(crate) fn same_shape(shape: &Shape, spec: &MachineSpec) -> Result<(), Error> {
     let limits = &spec.limits;
     for (name, ask, have) in [
         ("vcpu_count", limits.vcpu_count, shape.vcpu_count),
@@ -136,7 +166,7 @@ fn same_shape(shape: &Shape, spec: &MachineSpec) -> Result<(), Error> {
 }
 
 /// Disks that are kept have copies that are kept, and others have not.
-fn same_keeping(shape: &Shape, spec: &MachineSpec) -> Result<(), Error> {
+pub(crate) fn same_keeping(shape: &Shape, spec: &MachineSpec) -> Result<(), Error> {
     match (shape.kept, spec.kept.is_some()) {
         (true, false) => Err(Error::invalid(
             "the machine's disks are kept; a copy needs a place for its own",
@@ -352,7 +382,7 @@ fn written(flags: &[u8], limit: usize) -> Vec<(usize, usize)> {
     runs
 }
 
-async fn copy(
+pub(crate) async fn copy(
     saved: &Saved,
     from: &Site,
     spec: &MachineSpec,

@@ -7,6 +7,7 @@
 //!   template    saved machines that new ones start from
 //!   spare       machines made ahead
 //!   fork        copies of a machine that runs
+//!   saved       machines that were saved with their memory; asleep reads one
 //!   kept        disks that outlive their machine
 //!   program     which QEMU (version) and its firmware; distribution: where to get it
 //!   process     QEMU, started detached; arguments is its command line as data
@@ -28,6 +29,7 @@
 
 mod accel;
 mod arguments;
+mod asleep;
 mod blocking;
 mod board;
 mod cable;
@@ -60,6 +62,7 @@ mod ram;
 mod record;
 mod removal;
 mod restore;
+mod saved;
 mod spare;
 mod state;
 mod sys;
@@ -187,8 +190,8 @@ impl Runtime for Qemu {
         machine::is_alive(machine)
     }
 
-    fn usage(&self, machine: &Machine) -> Option<Usage> {
-        cgroup::usage(&machine.dir)
+    fn usage(&self, machine: &Machine, before: Option<Usage>) -> Option<Usage> {
+        cgroup::usage(&machine.dir, before)
     }
 
     async fn reclaim(&self, machine: &Machine) -> Result<(), Error> {
@@ -206,6 +209,14 @@ impl Runtime for Qemu {
 
     async fn fork(&self, source: &Machine, copies: &[MachineSpec]) -> Result<Vec<Machine>, Error> {
         fork::fork(&self.inner, source, copies).await
+    }
+
+    async fn save(&self, machine: &Machine, to: &Path) -> Result<(), Error> {
+        saved::save(&self.inner, machine, to).await
+    }
+
+    async fn restore(&self, from: &Path, spec: &MachineSpec) -> Result<Machine, Error> {
+        saved::restore(&self.inner, from, spec).await
     }
 
     async fn destroy(&self, machine: &Machine) -> Result<(), Error> {

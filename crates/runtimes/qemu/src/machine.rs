@@ -7,6 +7,7 @@
 
 use crate::Settings;
 use crate::accel::Probe;
+use crate::asleep::Sleepers;
 use crate::blocking::blocking;
 use crate::board::Board;
 use crate::error::QemuError;
@@ -48,6 +49,7 @@ pub(crate) struct Maker {
     pub(crate) kernels: Kernels,
     pub(crate) images: Images,
     pub(crate) templates: Templates,
+    pub(crate) sleepers: Sleepers,
     kernel: OnceCell<Kernel>,
     pub(crate) spares: Spares,
     /// One at a time: they are made beside what is wanted now.
@@ -69,6 +71,7 @@ impl Maker {
             kernels: Kernels::open(&settings.home, &settings.config, board)?,
             images: Images::open(&settings.home)?,
             templates: Templates::open(&settings.home)?,
+            sleepers: Sleepers::default(),
             kernel: OnceCell::new(),
             spares: Spares::open(&settings.home, settings.spares)?,
             making_spare: tokio::sync::Mutex::default(),

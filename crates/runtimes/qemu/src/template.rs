@@ -52,7 +52,7 @@ const REST: Duration = Duration::from_millis(300);
 /// How old a machine under KVM is before it is saved: KVM takes a time-stamp counter that is
 /// written again within a second for a correction of the first one, and a copy of a younger
 /// machine would begin late.
-const KVM_AGE: Duration = Duration::from_secs(3);
+pub(crate) const KVM_AGE: Duration = Duration::from_secs(3);
 /// Templates whose memory is kept at hand.
 const AT_HAND: usize = 4;
 

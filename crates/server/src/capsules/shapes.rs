@@ -264,12 +264,12 @@ pub struct Saved {
 }
 
 impl Saved {
-    pub fn of(template: Template, size_bytes: Option<u64>) -> Saved {
+    pub fn of(template: Template) -> Saved {
         Saved {
             kind: "snapshot",
             vcpus: template.definition.size.vcpu_count,
             memory_mb: template.definition.size.mem_mib,
-            size_bytes,
+            size_bytes: template.saved.map(|saved| saved.size_bytes),
             created_at: template.created_at,
             name: template.name,
         }

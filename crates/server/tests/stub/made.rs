@@ -6,6 +6,8 @@ use motu_core::files::{FileEntry, FileType, GuestPath};
 use motu_core::report::Version;
 use motu_core::sandbox::{Sandbox, State};
 use motu_core::{Error, Isolation, Result, SandboxId};
+use std::sync::Arc;
+use tokio::sync::Notify;
 
 /// Of verbs that no test of the translation needs: the corridor is the same for all of them.
 pub fn nothing<T>() -> Result<T> {
@@ -86,4 +88,15 @@ pub fn started() -> ExecEvent {
         stdout_from: 0,
         stderr_from: 0,
     })
+}
+
+/// Tells when a session goes away before its command has ended.
+pub struct OnDrop(pub Arc<Notify>, pub bool);
+
+impl Drop for OnDrop {
+    fn drop(&mut self) {
+        if !self.1 {
+            self.0.notify_one();
+        }
+    }
 }

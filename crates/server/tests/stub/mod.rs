@@ -9,10 +9,11 @@ use bytes::Bytes;
 use futures_util::stream::{self, BoxStream};
 use futures_util::{FutureExt, StreamExt};
 pub use made::sandbox;
-use made::{entry, exited, nothing, started};
+use made::{OnDrop, entry, exited, nothing, started};
 use motu_core::audit::*;
 use motu_core::build::{BuildContext, BuildRequest};
 use motu_core::call::{CallPlan, CallRequest, CallResult};
+use motu_core::commit::CommitSandbox;
 use motu_core::exec::*;
 use motu_core::files::*;
 use motu_core::hint;
@@ -25,7 +26,7 @@ use motu_core::report::*;
 use motu_core::runtime::Connection;
 use motu_core::sandbox::*;
 use motu_core::secret::{SecretSummary, SetSecret};
-use motu_core::template::{RebuildTemplate, Template, TemplateDefinition};
+use motu_core::template::{RebuildTemplate, SaveTemplate, Template, TemplateDefinition};
 use motu_core::{Error, Program, Result, SandboxId, Service};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -46,17 +47,6 @@ pub struct Stub {
     pub go_on: Notify,
     /// Where terminals say that their files are.
     pub directory: Mutex<String>,
-}
-
-/// Tells when a session goes away before its command has ended.
-struct OnDrop(Arc<Notify>, bool);
-
-impl Drop for OnDrop {
-    fn drop(&mut self) {
-        if !self.1 {
-            self.0.notify_one();
-        }
-    }
 }
 
 impl Stub {
@@ -586,6 +576,9 @@ impl Service for Stub {
         Err(Error::unsupported("not stubbed"))
     }
     async fn commit_sandbox(&self, id: &SandboxId, _: CommitSandbox) -> Result<Environment> {
+        Err(Error::not_found(id.to_string()))
+    }
+    async fn save_template(&self, id: &SandboxId, _: SaveTemplate) -> Result<Template> {
         Err(Error::not_found(id.to_string()))
     }
     async fn metrics_history(&self, id: &SandboxId, _: ReadMetrics) -> Result<MetricsHistory> {

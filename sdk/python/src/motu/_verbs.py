@@ -135,6 +135,7 @@ OPERATIONS = {
     "run": "run",
     "run_in_terminal": "run_in_terminal",
     "run_ws": "run_stream",
+    "save_template": "save_template",
     "send_build_context": "send_build_context",
     "send_terminal_password": "send_terminal_password",
     "send_to_terminal": "send_to_terminal",
@@ -989,6 +990,21 @@ class AsyncVerbs(AsyncTransport):
     async def stop_sandbox(self, sandbox_id: str) -> types.Sandbox:
         """End the machine of a kept sandbox; its disks stay."""
         return await self._json(types.Sandbox, "POST", f"/v1/sandboxes/{wire.segment(sandbox_id)}/stop")
+
+    async def save_template(
+        self,
+        sandbox_id: str,
+        *,
+        name: str,
+        memory: bool | None = None,
+        then: types.AfterCommit | None = None,
+    ) -> types.Template:
+        """Make a template of a sandbox as it is."""
+        return await self._json(types.Template, "POST", f"/v1/sandboxes/{wire.segment(sandbox_id)}/template", body=wire.request({
+            "memory": memory,
+            "name": name,
+            "then": then,
+        }))
 
     async def list_secrets(self, *, cursor: str | None = None, limit: int | None = None) -> types.SecretList:
         """The secrets of typed calls, without their values."""
@@ -2616,6 +2632,21 @@ class Verbs(Transport):
     def stop_sandbox(self, sandbox_id: str) -> types.Sandbox:
         """End the machine of a kept sandbox; its disks stay."""
         return self._json(types.Sandbox, "POST", f"/v1/sandboxes/{wire.segment(sandbox_id)}/stop")
+
+    def save_template(
+        self,
+        sandbox_id: str,
+        *,
+        name: str,
+        memory: bool | None = None,
+        then: types.AfterCommit | None = None,
+    ) -> types.Template:
+        """Make a template of a sandbox as it is."""
+        return self._json(types.Template, "POST", f"/v1/sandboxes/{wire.segment(sandbox_id)}/template", body=wire.request({
+            "memory": memory,
+            "name": name,
+            "then": then,
+        }))
 
     def list_secrets(self, *, cursor: str | None = None, limit: int | None = None) -> types.SecretList:
         """The secrets of typed calls, without their values."""

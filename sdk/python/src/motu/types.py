@@ -1885,6 +1885,18 @@ class SaveCapsule:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SaveTemplate:
+    """How a sandbox becomes a template."""
+    #: With the memory, or the files alone. When missing: with it, where the runtime can and the sandbox has a
+    #: machine.
+    memory: bool | None = None
+    #: What the template will be called; no other may have the name.
+    name: str
+    #: What becomes of the sandbox. One that is saved with its memory is not interrupted by `start`.
+    then: AfterCommit | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Saved:
     created_at: datetime
     memory_mb: int | None = None
@@ -1902,6 +1914,19 @@ class SavedCapsule:
     size_bytes: int | None = None
     type: str
     vcpus: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavedTemplate:
+    """A sandbox that became a template."""
+    #: Its disks were kept, so those of its machines are too.
+    keep: bool
+    #: Machines of the template begin where the sandbox was: with its memory and what ran in it. Otherwise they
+    #: begin with its files.
+    memory: bool
+    saved_at: datetime
+    #: What it takes on the host's disk.
+    size_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -2238,6 +2263,7 @@ class Template:
     owner: str
     #: The machines that wait for it.
     pool: TemplatePool | None = None
+    saved: SavedTemplate | None = None
     updated_at: datetime
     #: Counts what machines were made from: the definition, and what the setup made of it.
     version: int
@@ -2251,6 +2277,8 @@ class TemplateBuild:
     digest: str
     #: The environment, by name.
     environment: str
+    #: What it takes on the host's disk; missing in those of older versions.
+    size_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -200,6 +200,23 @@ def commit_sandbox(w: World) -> None:
         w.motu.destroy_sandbox(box)
 
 
+def save_template(w: World) -> None:
+    """Virtual machines are saved with their memory, others with their files."""
+    box = w.motu.create_sandbox(IMAGE, keep=True).sandbox_id
+    try:
+        w.motu.exec(box, ["sh", "-c", "echo precious > /root/kept"])
+        saved = w.motu.save_template(box, name="mine-saved", then="stop").saved
+        assert saved.memory == (w.motu.get_sandbox(box).runtime == "qemu")
+        assert saved.size_bytes > 0
+        copy = w.motu.create_sandbox(template="mine-saved").sandbox_id
+        told = w.motu.exec(copy, ["cat", "/root/kept"])
+        assert told.stdout == "precious\n"
+        w.motu.destroy_sandbox(copy)
+        w.motu.remove_template("mine-saved")
+    finally:
+        w.motu.destroy_sandbox(box)
+
+
 def reap_expired(w: World) -> None:
     assert w.motu.reap_expired().count >= 0
 

@@ -10,9 +10,10 @@ use crate::blocking::blocking;
 use crate::driver::Handle;
 use crate::environment::Environments;
 use crate::environment::archives::environment;
+use motu_core::commit::{AfterCommit, CommitSandbox};
 use motu_core::report::Environment;
 use motu_core::runtime::AtRest;
-use motu_core::sandbox::{AfterCommit, CommitSandbox, Sandbox, State};
+use motu_core::sandbox::{Sandbox, State};
 use motu_core::{Error, Result};
 use motu_environments::{BuildCache, ImageInfo, Privilege, Workplace, layers_over};
 

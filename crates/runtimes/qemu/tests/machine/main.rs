@@ -8,6 +8,7 @@ mod faults;
 mod keeping;
 mod kernels;
 mod life;
+mod saved;
 mod spares;
 mod support;
 mod templates;

@@ -127,6 +127,9 @@ class AsyncTransport:
                     timeout=self._timeout,
                     trust_env=False,
                 )
+                for unneeded in ("accept", "accept-encoding", "connection"):
+                    # Each costs a check in every request, and says what is so without it.
+                    del self._opened.headers[unneeded]
             return self._opened
 
     async def _send(

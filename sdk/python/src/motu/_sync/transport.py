@@ -128,6 +128,9 @@ class Transport:
                     timeout=self._timeout,
                     trust_env=False,
                 )
+                for unneeded in ("accept", "accept-encoding", "connection"):
+                    # Each costs a check in every request, and says what is so without it.
+                    del self._opened.headers[unneeded]
             return self._opened
 
     def _send(
