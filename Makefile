@@ -12,7 +12,7 @@ help:
 	@echo "make fuzz    a longer run of every fuzz target (SECONDS=60 each)"
 	@echo "make schemathesis   requests made from the API document, for longer (SECONDS=600)"
 	@echo "make pjdfstest   all of pjdfstest on / and /workspace of every runtime"
-	@echo "make hosts   a Debian with cgroups 2 alone, and every QEMU of Debian's suites (half an hour)"
+	@echo "make hosts   a Debian with cgroups 2 alone, and every QEMU of Debian's suites (an hour); writes docs/hosts.md"
 	@echo "make arm64   compile and link for aarch64; what is in every machine is tested under qemu-user"
 	@echo "make chaos   clients that write while everything is killed (SECONDS=300)"
 
@@ -44,7 +44,7 @@ check:
 
 bench: build
 	tools/setup bench
-	cargo run --release -p motu-benches
+	MOTU_TEST_ACCEL="$$(tools/accelerator target/release/motu)" cargo run --release -p motu-benches
 
 fuzz: setup
 	tools/fuzz $(or $(SECONDS),60)

@@ -37,10 +37,14 @@ fn done(command: &mut Command) -> String {
 }
 
 fn pack(to: &Path) {
+    pack_program(Path::new(env!("CARGO_BIN_EXE_motu")), to);
+}
+
+fn pack_program(program: &Path, to: &Path) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut pack = motu_needs::command("bash");
     pack.arg(root.join("tools/dist"));
-    pack.args([Path::new(env!("CARGO_BIN_EXE_motu")), to]);
+    pack.args([program, to]);
     // A program that is not optimised is large.
     pack.arg("1");
     pack.env("SOURCE_DATE_EPOCH", "1700000000");
@@ -95,6 +99,34 @@ fn the_archive_and_the_package_hold_the_program_and_how_to_leave() {
     pack(&again);
     let sums = |dir: &Path| std::fs::read_to_string(dir.join("SHA256SUMS")).unwrap();
     assert_eq!(sums(&to), sums(&again));
+}
+
+#[test]
+fn what_is_packed_is_named_for_its_own_architecture() {
+    let scratch = tempfile::tempdir().unwrap();
+    // A header with the number of a processor, and nothing that runs behind it.
+    let mut bytes = std::fs::read(env!("CARGO_BIN_EXE_motu")).unwrap();
+    bytes.truncate(64);
+    let pack_for = |bytes: &[u8], name: &str| {
+        let program = scratch.path().join(name);
+        std::fs::write(&program, bytes).unwrap();
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(&program, mode).unwrap();
+        let to = scratch.path().join(format!("dist-{name}"));
+        pack_program(&program, &to);
+        to
+    };
+    let version = env!("CARGO_PKG_VERSION");
+    for (machine, linux, debian) in [(62, "x86_64", "amd64"), (183, "aarch64", "arm64")] {
+        bytes[18] = machine;
+        let to = pack_for(&bytes, linux);
+        let archive = to.join(format!("motu-{version}-{linux}-linux.tar.gz"));
+        assert!(archive.exists(), "{}", archive.display());
+        let package = to.join(format!("motu_{version}_{debian}.deb"));
+        let mut fields = motu_needs::command("dpkg-deb");
+        let field = done(fields.arg("-f").arg(&package).arg("Architecture"));
+        assert_eq!(field.trim(), debian);
+    }
 }
 
 /// In a machine of our own: a Debian on which nobody has anything to lose.

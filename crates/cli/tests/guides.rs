@@ -14,6 +14,8 @@
 #[expect(dead_code, reason = "the other stories use all of it")]
 mod story;
 mod user;
+#[path = "guides/users.rs"]
+mod users;
 
 use motu_conformance::skip;
 use std::collections::BTreeSet;
@@ -21,7 +23,6 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use story::Story;
-use user::User;
 
 /// Requirements of blocks that tests cannot meet.
 const NEEDS: [&str; 9] = [
@@ -309,62 +310,6 @@ guides! {
     terminals: "docs/terminals.md", with_environments();
     troubleshooting: "docs/troubleshooting.md", with_environments();
     workspaces: "docs/workspaces.md", with_environments();
-}
-
-/// The tour of somebody who is not root, with ids and control groups of their own.
-#[test]
-fn readme_for_an_ordinary_user() {
-    let Some(user) = User::new() else { return };
-    for environment in ["busybox", "debian:12"] {
-        let Some(()) = user.installs(environment) else {
-            return;
-        };
-    }
-    tell_in("README.md", &user.own(), |script| {
-        user.give(script.parent().unwrap());
-        let mut command = user.command("timeout");
-        command
-            .args(["-k", "5", PATIENCE_SECONDS, "bash"])
-            .arg(script);
-        command
-    });
-    // What their groups limit is limited, and every answer says what is not.
-    let run = [
-        "run",
-        "busybox",
-        "--mem-mib",
-        "64",
-        "--pids-max",
-        "50",
-        "--json",
-        "--",
-        "id",
-        "-u",
-    ];
-    let told = user.motu(&run);
-    assert_eq!(told.code, 0, "{told}");
-    let answer: serde_json::Value = serde_json::from_str(&told.stdout).unwrap();
-    assert_eq!(answer["stdout"], "0\n", "{told}");
-    assert_eq!(
-        answer["not_enforced"],
-        serde_json::json!(["disk_mib"]),
-        "{told}"
-    );
-    let create = ["create", "busybox", "--id", "mine", "--mem-mib", "64"];
-    // What follows takes gVisor, which they would get, more than a minute on a busy host.
-    let told = user.motu(&[&create[..], &["--runtime", "container"]].concat());
-    assert_eq!(told.code, 0, "{told}");
-    let told = user.motu(&["ps"]);
-    assert!(
-        told.stdout.contains("\nmine: not enforced: disk_mib\n"),
-        "{told}"
-    );
-    let eats = "x=$(head -c 300000000 /dev/zero | tr '\\0' a)";
-    let told = user.motu(&["exec", "mine", "--json", "--", "sh", "-c", eats]);
-    let answer: serde_json::Value = serde_json::from_str(&told.stdout).unwrap();
-    assert_eq!(answer["out_of_memory"], true, "{told}");
-    let told = user.motu(&["run", "busybox", "--disk-mib", "64", "--", "true"]);
-    assert_eq!(told.code, 108, "{told}");
 }
 
 /// All pages, by path from the root.

@@ -7,12 +7,16 @@
 mod engine;
 #[expect(dead_code, reason = "other files tell stories in more ways")]
 mod story;
+#[expect(dead_code, reason = "other files look at what a user has")]
+mod user;
 
 use engine::{Engine, Kind};
 use serde_json::Value;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use story::{Story, Told};
+use user::User;
 
 /// Libraries of `proot` that a small Debian lacks.
 const TALLOC: &str = "/usr/lib/x86_64-linux-gnu/libtalloc.so.2";
@@ -23,9 +27,17 @@ const OPEN: [&str; 4] = [
     "--security-opt",
     "systempaths=unconfined",
 ];
+/// An image that has every program of this host: a QEMU, and runsc. It is given the network for the kernel of machines.
+const PROGRAMS: [&str; 5] = [
+    "-v",
+    "/usr:/usr:ro",
+    "-v",
+    "/etc/apt:/etc/apt:ro",
+    "--network=host",
+];
 /// Runs in the container: everything that is tried, each with its exit code.
 const TRY: &str = r#"
-export MOTU_HOME=${1:-/var/lib/motu}
+export MOTU_HOME=${1:-/var/lib/motu} PATH=/srv/bin:$PATH
 motu env import /srv/busybox.tar mine:1 >/dev/null || exit 90
 motu doctor --json >/tmp/doctor.json
 try() {
@@ -38,6 +50,10 @@ try() {
 }
 try auto
 try container --runtime container
+try gvisor --runtime gvisor
+try qemu --runtime qemu --accel tcg
+try kvm --runtime qemu --accel kvm
+try docker --runtime docker
 try proot --runtime proot --allow-host-compat
 try host --runtime host --allow-host-compat
 motu serve --stop >/dev/null 2>/tmp/err
@@ -70,33 +86,13 @@ impl Yard {
             }
         };
         let story = Story::with_machines()?;
+        prepare(&story, story.path());
         let yard = Yard { engine, story };
-        let archive = yard.story.path().join("busybox.tar");
-        let export = ["env", "export", "busybox", "-o", archive.to_str().unwrap()];
-        let told = yard.story.motu(&export);
-        assert_eq!(told.code, 0, "{told}");
-        std::fs::write(yard.story.path().join("try"), TRY).unwrap();
-        let mut pack = motu_needs::command("tar");
-        pack.args(["--numeric-owner", "-cf", "-", "-C"]);
-        let mut packing = pack
-            .arg(root)
-            .arg(".")
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut import = yard.docker(&["import", "-", "small-debian"]);
-        let done = import.stdin(packing.stdout.take().unwrap()).output();
-        let done = done.unwrap();
-        assert!(packing.wait().unwrap().success());
-        assert!(
-            done.status.success(),
-            "{}",
-            String::from_utf8_lossy(&done.stderr)
-        );
+        import(&root, yard.docker(&["import", "-", "small-debian"]));
         Some(yard)
     }
 
-    fn docker(&self, words: &[&str]) -> std::process::Command {
+    fn docker(&self, words: &[&str]) -> Command {
         let mut command = motu_needs::command("docker");
         command
             .env("HOME", self.story.path())
@@ -109,21 +105,129 @@ impl Yard {
 
     /// Tries everything in a container with these options, and `home` in it as the state directory.
     fn tried(&self, options: &[&str], home: &str) -> impl Fn(&str) -> Tried + use<> {
-        let place = self.story.path().display();
-        let motu = format!("{}:/usr/bin/motu:ro", env!("CARGO_BIN_EXE_motu"));
-        let proot = format!("{}:/usr/bin/proot:ro", motu_needs::find("proot").display());
-        let script = format!("{place}/try:/srv/try:ro");
-        let archive = format!("{place}/busybox.tar:/srv/busybox.tar:ro");
-        let library = format!("{TALLOC}:{TALLOC}:ro");
-        let mut words = vec!["run", "--rm", "-v", "/var/lib/motu"];
-        for volume in [&motu, &proot, &script, &archive, &library] {
-            words.extend(["-v", volume]);
-        }
-        words.extend(options);
-        words.extend(["small-debian", "sh", "/srv/try", home]);
+        let words = run(self.story.path(), options, home);
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let told = self.story.told(self.docker(&words));
         move |name| read(&told, name)
     }
+}
+
+/// An ordinary user's Podman, with the same Debian in it.
+struct Pod {
+    user: User,
+}
+
+impl Pod {
+    fn new() -> Option<Pod> {
+        let root = debian()?;
+        let story = Story::with_machines()?;
+        let pod = Pod { user: User::new()? };
+        prepare(&story, pod.user.story.path());
+        import(&root, pod.podman(&["import", "-", "small-debian"]));
+        Some(pod)
+    }
+
+    fn podman(&self, words: &[&str]) -> Command {
+        let own = self.user.own();
+        let mut command = self.user.command(motu_needs::find("podman"));
+        // The default crun refuses hosts with both cgroup versions.
+        command.arg("--runtime").arg(motu_needs::find("runc"));
+        for (option, place) in [
+            ("--root", "data"),
+            ("--runroot", "run/containers"),
+            ("--tmpdir", "run/tmp"),
+        ] {
+            command.arg(option).arg(own.join(place));
+        }
+        command
+            .args(["--storage-driver=vfs", "--cgroup-manager=cgroupfs"])
+            .arg("--events-backend=file")
+            .args(words);
+        command
+    }
+
+    fn tried(&self, options: &[&str], home: &str) -> impl Fn(&str) -> Tried + use<> {
+        let words = run(self.user.story.path(), options, home);
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let told = self.user.story.told(self.podman(&words));
+        move |name| read(&told, name)
+    }
+}
+
+impl Drop for Pod {
+    /// Podman leaves a process that holds its user namespace; its environment names our directory.
+    fn drop(&mut self) {
+        let ours = format!("XDG_RUNTIME_DIR={}/run", self.user.own().display());
+        for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
+            let env = std::fs::read(entry.path().join("environ")).unwrap_or_default();
+            if !env
+                .split(|byte| *byte == 0)
+                .any(|line| line == ours.as_bytes())
+            {
+                continue;
+            }
+            let pid = entry
+                .file_name()
+                .to_str()
+                .and_then(|name| name.parse().ok());
+            if let Some(pid) = pid.and_then(rustix::process::Pid::from_raw) {
+                let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+            }
+        }
+    }
+}
+
+/// Puts what containers are shown into a directory.
+fn prepare(story: &Story, place: &Path) {
+    let archive = place.join("busybox.tar");
+    let export = ["env", "export", "busybox", "-o", archive.to_str().unwrap()];
+    let told = story.motu(&export);
+    assert_eq!(told.code, 0, "{told}");
+    std::fs::write(place.join("try"), TRY).unwrap();
+    // The program itself may be in a place that an ordinary user cannot read.
+    std::fs::copy(env!("CARGO_BIN_EXE_motu"), place.join("motu")).unwrap();
+    for (name, mode) in [("busybox.tar", 0o644), ("try", 0o644), ("motu", 0o755)] {
+        let mode = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(place.join(name), mode).unwrap();
+    }
+}
+
+/// Gives a root to whoever reads an archive from standard input.
+fn import(root: &Path, mut import: Command) {
+    let mut pack = motu_needs::command("tar");
+    pack.args(["--numeric-owner", "-cf", "-", "-C"]);
+    pack.arg(root).arg(".").stdout(Stdio::piped());
+    let mut packing = pack.spawn().unwrap();
+    let done = import.stdin(packing.stdout.take().unwrap()).output();
+    let done = done.unwrap();
+    assert!(packing.wait().unwrap().success());
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "{said}");
+}
+
+/// The words with which an engine tries everything in a container with these options, and `home` in it as the state directory.
+fn run(place: &Path, options: &[&str], home: &str) -> Vec<String> {
+    let shown = |name: &str, to: &str| format!("{}:{to}:ro", place.join(name).display());
+    let volumes = [
+        "/var/lib/motu".to_string(),
+        shown("motu", "/srv/bin/motu"),
+        shown("try", "/srv/try"),
+        shown("busybox.tar", "/srv/busybox.tar"),
+        format!("{}:/usr/bin/proot:ro", motu_needs::find("proot").display()),
+        format!("{TALLOC}:{TALLOC}:ro"),
+    ];
+    let mut words = vec!["run".to_string(), "--rm".to_string()];
+    for volume in volumes {
+        words.extend(["-v".to_string(), volume]);
+    }
+    // Networks of containers are not what this is about; not every host of tests can make one.
+    if !options.contains(&"--network=host") {
+        words.push("--network=none".to_string());
+    }
+    words.extend(options.iter().map(ToString::to_string));
+    let program = ["small-debian", "sh", "/srv/try", home];
+    words.extend(program.map(str::to_string));
+    words
 }
 
 /// The line of one try.
@@ -154,13 +258,53 @@ fn debian() -> Option<PathBuf> {
     root
 }
 
+/// What the doctor knows under a name.
+fn named<'a>(all: &'a Value, name: &str) -> &'a Value {
+    let mut all = all.as_array().unwrap().iter();
+    all.find(|one| one["name"] == name).unwrap()
+}
+
 /// The advice of one check of the container runtime.
 fn fix(doctor: &Value, check: &str) -> String {
-    let mut runtimes = doctor["runtimes"].as_array().unwrap().iter();
-    let container = runtimes.find(|one| one["name"] == "container").unwrap();
-    let mut checks = container["checks"].as_array().unwrap().iter();
-    let found = checks.find(|one| one["name"] == check).unwrap();
+    let container = named(&doctor["runtimes"], "container");
+    let found = named(&container["checks"], check);
     found["fix"].as_str().unwrap_or_default().to_string()
+}
+
+/// In a container without QEMU and runsc nobody has virtual machines or gVisor, and the doctor knows every cause, also those
+/// that would be left with these programs.
+fn only_programs_are_missing_for_virtual_machines(tried: &impl Fn(&str) -> Tried) {
+    let doctor = tried("doctor").answer;
+    let runtimes = &doctor["runtimes"];
+    for (name, check, cause) in [
+        ("qemu", "qemu-system-x86_64", "is not installed"),
+        ("qemu", "accelerator", "there is no /dev/kvm"),
+        ("gvisor", "runsc", "is not installed"),
+        ("gvisor", "privilege", "this root may not mount"),
+        ("docker", "engine", "no socket"),
+    ] {
+        let known = named(runtimes, name);
+        assert_eq!(known["works"], false, "{known}");
+        let said = named(&known["checks"], check)["detail"].to_string();
+        assert!(said.contains(cause), "{name}, {check}: {said}");
+        assert_eq!(tried(name).code, 107, "{name}: {:?}", tried(name));
+    }
+}
+
+/// With a QEMU in the image a container has virtual machines, emulated; KVM is refused, and gVisor is not to be had.
+fn with_programs_there_are_virtual_machines(tried: &impl Fn(&str) -> Tried) {
+    let one = tried("qemu");
+    assert_eq!(one.code, 0, "{one:?}");
+    assert_eq!(one.answer["isolation"], "vm", "{one:?}");
+    assert_eq!(one.answer["accelerator"], "tcg", "{one:?}");
+    for (name, cause) in [
+        ("kvm", "there is no /dev/kvm"),
+        ("gvisor", "this root may not mount"),
+    ] {
+        let one = tried(name);
+        assert_eq!(one.code, 107, "{name}: {one:?}");
+        assert!(one.told.contains(cause), "{name}: {one:?}");
+    }
 }
 
 /// One engine for all of it: its Debian is what takes time.
@@ -170,6 +314,7 @@ fn in_containers_of_docker_it_works_as_far_as_they_let_it() {
     in_a_plain_container_only_what_isolates_nothing_works(&yard);
     a_container_that_may_make_namespaces_has_containers_in_it(&yard);
     in_gvisor_nothing_is_made(&yard);
+    with_programs_there_are_virtual_machines(&yard.tried(&PROGRAMS, "/var/lib/motu"));
     the_image_of_motu_serves(&yard);
 }
 
@@ -186,6 +331,7 @@ fn in_a_plain_container_only_what_isolates_nothing_works(yard: &Yard) {
         assert_eq!(one.code, 0, "{name}: {one:?}");
         assert_eq!(one.answer["isolation"], "none", "{name}: {one:?}");
     }
+    only_programs_are_missing_for_virtual_machines(&tried);
     // The advice is for whoever starts the container, not "run the daemon as root".
     let doctor = tried("doctor").answer;
     let namespaces = fix(&doctor, "namespaces");
@@ -200,9 +346,11 @@ fn in_a_plain_container_only_what_isolates_nothing_works(yard: &Yard) {
 }
 
 fn a_container_that_may_make_namespaces_has_containers_in_it(yard: &Yard) {
-    let one = yard.tried(&OPEN, "/var/lib/motu")("auto");
+    let open = yard.tried(&OPEN, "/var/lib/motu");
+    let one = open("auto");
     assert_eq!(one.code, 0, "{one:?}");
     assert_eq!(one.answer["isolation"], "container", "{one:?}");
+    only_programs_are_missing_for_virtual_machines(&open);
     // Hidden parts of /proc: the doctor knows before the first machine is made.
     let half = yard.tried(&OPEN[..2], "/var/lib/motu");
     let one = half("container");
@@ -219,7 +367,16 @@ fn a_container_that_may_make_namespaces_has_containers_in_it(yard: &Yard) {
 
 fn in_gvisor_nothing_is_made(yard: &Yard) {
     let tried = yard.tried(&["--runtime", "runsc"], "/var/lib/motu");
-    for name in ["auto", "container", "host"] {
+    for name in [
+        "auto",
+        "container",
+        "gvisor",
+        "qemu",
+        "kvm",
+        "docker",
+        "proot",
+        "host",
+    ] {
         let one = tried(name);
         assert_eq!(one.code, 107, "{name}: {one:?}");
         assert_eq!(
@@ -227,6 +384,42 @@ fn in_gvisor_nothing_is_made(yard: &Yard) {
             "{name}: {one:?}"
         );
     }
+}
+
+#[test]
+fn in_containers_of_rootless_podman_it_works_as_far_as_they_let_it() {
+    let Some(pod) = Pod::new() else { return };
+    let plain = pod.tried(&[], "/var/lib/motu");
+    for (name, cause) in [
+        ("auto", "mount /proc"),
+        ("container", "mount /proc"),
+        ("kvm", "is not installed"),
+    ] {
+        let one = plain(name);
+        assert_eq!(one.code, 107, "{name}: {one:?}");
+        assert!(one.told.contains(cause), "{name}: {one:?}");
+    }
+    only_programs_are_missing_for_virtual_machines(&plain);
+    for name in ["proot", "host"] {
+        let one = plain(name);
+        assert_eq!(one.code, 0, "{name}: {one:?}");
+        assert_eq!(one.answer["isolation"], "none", "{name}: {one:?}");
+    }
+    let said = fix(&plain("doctor").answer, "namespaces");
+    assert!(said.contains("systempaths=unconfined"), "{said}");
+    let open = pod.tried(&OPEN, "/var/lib/motu");
+    for name in ["auto", "container"] {
+        let one = open(name);
+        assert_eq!(one.code, 0, "{name}: {one:?}");
+        assert_eq!(one.answer["isolation"], "container", "{name}: {one:?}");
+        let unlimited = one.answer["not_enforced"].to_string();
+        assert!(unlimited.contains("mem_mib"), "{name}: {one:?}");
+    }
+    only_programs_are_missing_for_virtual_machines(&open);
+    for name in ["proot", "host"] {
+        assert_eq!(open(name).code, 0, "{name}: {:?}", open(name));
+    }
+    with_programs_there_are_virtual_machines(&pod.tried(&PROGRAMS, "/var/lib/motu"));
 }
 
 #[test]
@@ -244,11 +437,23 @@ fn in_a_machine_of_our_own_it_says_what_it_may_not() {
         let told = story.motu(words);
         assert_eq!(told.code, 0, "{words:?}: {told}");
     }
-    let inside = "export MOTU_HOME=/tmp/state; cd /tmp; ./motu doctor --json >doctor; ./motu run busybox -- true; \
-                  code=$?; ./motu serve --stop >/dev/null; exit $code";
+    let inside = "export MOTU_HOME=/tmp/state; cd /tmp; ./motu doctor --json; ./motu run busybox -- true; \
+                  code=$?; ./motu serve --stop >stopped; exit $code";
     let told = story.motu(&["exec", "outer", "--", "sh", "-c", inside]);
     assert_eq!(told.code, 107, "{told}");
     assert!(told.stderr.contains("namespaces"), "{told}");
+    let doctor: Value = serde_json::from_str(&told.stdout).unwrap();
+    for (name, works) in [
+        ("container", false),
+        ("gvisor", false),
+        ("qemu", false),
+        ("docker", false),
+        ("host", true),
+    ] {
+        let known = named(&doctor["runtimes"], name);
+        assert_eq!(known["works"], works, "{known}");
+        assert!(works || known["detail"].is_string(), "{known}");
+    }
 }
 
 fn the_image_of_motu_serves(yard: &Yard) {

@@ -3,6 +3,15 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
+#[path = "stories/first_use.rs"]
+mod first_use;
+#[path = "stories/offered.rs"]
+mod offered;
+#[path = "stories/root.rs"]
+mod root;
+#[expect(dead_code, reason = "other stories show more")]
+#[path = "stories/screen.rs"]
+mod screen;
 #[expect(dead_code, reason = "the other stories use all of it")]
 mod story;
 

@@ -6,6 +6,7 @@
 
 use std::{ffi::OsStr, fs, io, os::unix::fs::MetadataExt as _, path::Path, process::Command};
 
+use motu_packages::Need;
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -40,12 +41,12 @@ impl Privilege {
 
     /// Fails early, with a remedy, if files cannot get their owners.
     pub(crate) fn check(self) -> Result<(), EnvironmentError> {
-        process::require("unshare", "apt-get install util-linux")?;
-        process::require("tar", "apt-get install tar")?;
+        process::require("unshare", &motu_packages::install(Need::Namespaces))?;
+        process::require("tar", &motu_packages::install(Need::Tar))?;
         if self == Self::Root {
             return Ok(());
         }
-        process::require("newuidmap", "apt-get install uidmap")?;
+        process::require("newuidmap", &motu_packages::install(Need::IdMap))?;
         let uid = rustix::process::geteuid().as_raw();
         let user = user_name(uid).unwrap_or_else(|| uid.to_string());
         let read = |file| fs::read_to_string(file).unwrap_or_default();

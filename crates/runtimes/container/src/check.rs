@@ -6,6 +6,7 @@ use crate::sys;
 use motu_core::report::{Check, Health};
 use motu_launch::Mapper;
 use motu_local::{Kind, Version, nested};
+use motu_packages::Need;
 use std::path::Path;
 
 /// What to do where this host is a container that allows no machines in it.
@@ -163,7 +164,7 @@ fn disk(maker: &Maker) -> Check {
             name,
             Health::Degraded,
             reason,
-            "install e2fsprogs; modprobe loop",
+            &format!("{}; modprobe loop", motu_packages::install(Need::Ext4)),
         ),
     }
 }
@@ -174,7 +175,10 @@ fn ids(maker: &Maker) -> Check {
             "subordinate ids",
             Health::Degraded,
             "only one user exists inside sandboxes",
-            "install uidmap and give the user ranges in /etc/subuid and /etc/subgid",
+            &format!(
+                "{}, and give the user ranges in /etc/subuid and /etc/subgid",
+                motu_packages::install(Need::IdMap)
+            ),
         ),
         _ => good("subordinate ids", "newuidmap and newgidmap"),
     }

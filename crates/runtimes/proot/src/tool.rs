@@ -3,6 +3,7 @@
 use crate::sys;
 use motu_core::Error;
 use motu_core::report::{Check, Health};
+use motu_packages::Need;
 use seccompiler::BpfProgram;
 use std::ffi::OsStr;
 use std::os::unix::fs::PermissionsExt as _;
@@ -17,8 +18,10 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// How much of proot's output is read.
 const SAID: usize = 300;
 
-/// How to install proot on Debian.
-pub const FIX: &str = "apt-get install proot";
+/// How to install proot on this host.
+fn fix() -> String {
+    motu_packages::install(Need::Proot)
+}
 
 /// Finds the program, in the daemon's `PATH`.
 pub fn find() -> Option<PathBuf> {
@@ -40,7 +43,7 @@ fn runs(file: &Path) -> bool {
 
 /// The program, or an error with a hint.
 pub fn require() -> Result<PathBuf, Error> {
-    find().ok_or_else(|| Error::unavailable("there is no proot on this host").hint(FIX))
+    find().ok_or_else(|| Error::unavailable("there is no proot on this host").hint(fix()))
 }
 
 /// A proot command ready for its arguments: clean environment, no output, with the filters.
@@ -58,10 +61,7 @@ pub fn command(program: &Path, filters: &Arc<[BpfProgram; 2]>) -> Command {
 /// Looks for proot and has it run a program.
 pub async fn check(filters: &Arc<[BpfProgram; 2]>) -> Check {
     let found = match find() {
-        None => Err((
-            "there is no proot on this host".to_string(),
-            FIX.to_string(),
-        )),
+        None => Err(("there is no proot on this host".to_string(), fix())),
         Some(program) => match tried(&program, filters).await {
             Ok(()) => Ok(program),
             Err(why) => Err((

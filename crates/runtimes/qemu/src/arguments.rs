@@ -30,9 +30,8 @@ pub(crate) const KERNEL: &str = "vmlinux";
 pub(crate) const INITRAMFS: &str = "initramfs";
 pub(crate) const CONSOLE: &str = "console.log";
 
-/// The second line: what a machine of one owner can do without. Under emulation every piece of
-/// kernel code that a copy meets for the first time is translated first, at about 10 µs each.
-const COMMAND_LINE: &str = "panic=-1 mitigations=off \
+/// What a machine of one owner can do without, whatever it runs on.
+const COMMAND_LINE: &str = "panic=-1 \
      cryptomgr.notests random.trust_cpu=on audit=0 nowatchdog \
      lsm=landlock,yama psi=0 noautogroup cgroup.memory=nokmem,nosocket \
      transparent_hugepage=madvise";
@@ -59,12 +58,21 @@ impl Board {
         }
     }
 
-    /// What only the kernel of this architecture knows. A word that a kernel does not know it
-    /// hands to the guest, as an argument.
-    fn words(self) -> &'static str {
-        match self {
-            Board::Q35 => " no_timer_check tsc=reliable",
-            Board::Virt => "",
+    /// What the kernel is told for one accelerator. A word that a kernel does not know it hands to the guest, as an
+    /// argument, so each architecture has its own.
+    ///
+    /// Emulation speculates about nothing, so mitigations guard nothing there, and every piece of kernel code that a copy
+    /// meets for the first time is translated first, at about 10 µs each. Its timers and its TSC are QEMU's own: testing
+    /// them takes time, and fails on a host that is busy.
+    ///
+    /// Under KVM the processor is a real one. The guest's kernel knows its errata, and guards users of the machine from
+    /// each other. It knows KVM as well: it leaves out the test of the timer by itself, and takes the clock that KVM keeps
+    /// right across a pause, a restore and a move between processors, instead of a TSC that it was told to trust.
+    fn words(self, accel: Accelerator) -> &'static str {
+        match (self, accel) {
+            (Board::Q35, Accelerator::Tcg) => " mitigations=off no_timer_check tsc=reliable",
+            (Board::Virt, Accelerator::Tcg) => " mitigations=off",
+            (Board::Q35 | Board::Virt, Accelerator::Kvm) => "",
         }
     }
 
@@ -228,7 +236,7 @@ pub(crate) fn kept_path(file: &str) -> String {
 }
 
 fn command_line(board: Board, shape: &Shape) -> String {
-    let (console, words) = (board.console(), board.words());
+    let (console, words) = (board.console(), board.words(shape.accel));
     let mut text = format!("quiet console={console} {COMMAND_LINE}{words} -- init");
     let words = [
         (shape.kept, motu_boot::KEPT),

@@ -99,7 +99,7 @@ impl From<QemuError> for Error {
             QemuError::Kernel { .. } => Error::unavailable(message).hint(
                 "it is Debian's kernel for clouds: let this host reach deb.debian.org or a mirror \
                  (`mirror` in [qemu] of config.toml), or bring a kernel yourself (`kernel` and \
-                 `modules`, or `kernel_package`)",
+                 `modules`, `kernel_package`, or `kernel_artifact` of a registry)",
             ),
             QemuError::Boot { .. } | QemuError::Damaged { .. } => Error::unavailable(message),
             QemuError::Qmp(QmpError::Timeout) => Error::new(ErrorKind::Timeout, message),

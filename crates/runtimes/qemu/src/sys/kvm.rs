@@ -336,17 +336,23 @@ fn prepare(device: &OwnedFd, cpu: &OwnedFd) -> io::Result<()> {
     call(cpu, SET_REGS, (&raw const general) as u64).map(drop)
 }
 
-/// A signal that comes in the middle of a call says nothing about KVM: the call is made again.
 fn call(fd: &OwnedFd, request: u32, argument: u64) -> io::Result<libc::c_int> {
-    loop {
+    uninterrupted(|| {
         // SAFETY: the argument is an integer or points to a live structure of the type the request names.
         let result = unsafe { libc::ioctl(fd.as_raw_fd(), request as libc::Ioctl, argument) };
-        if result >= 0 {
-            return Ok(result);
+        match result {
+            0.. => Ok(result),
+            _ => Err(io::Error::last_os_error()),
         }
-        let error = io::Error::last_os_error();
-        if error.kind() != io::ErrorKind::Interrupted {
-            return Err(error);
+    })
+}
+
+/// A signal that comes in the middle of a call says nothing about KVM: the call is made again.
+fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    loop {
+        match call() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            done => return done,
         }
     }
 }
@@ -365,6 +371,26 @@ mod tests {
         assert_eq!(size_of::<Special>(), 312);
         assert_eq!(size_of::<General>(), 144);
         assert_eq!(size_of::<Region>(), 32);
+    }
+
+    #[test]
+    fn a_signal_in_a_call_is_no_answer() {
+        let made = |answers: &[i32]| {
+            let mut answers = answers.iter();
+            let done = uninterrupted(|| match answers.next() {
+                Some(0) => Ok("done"),
+                Some(errno) => Err(io::Error::from_raw_os_error(*errno)),
+                None => panic!("called again after its answer"),
+            });
+            (done.map_err(|error| error.raw_os_error()), answers.len())
+        };
+        assert_eq!(made(&[0, 0]), (Ok("done"), 1));
+        assert_eq!(made(&[libc::EINTR, libc::EINTR, 0]), (Ok("done"), 0));
+        let refused = (Err(Some(libc::EACCES)), 1);
+        assert_eq!(made(&[libc::EINTR, libc::EACCES, 0]), refused);
+        // The kernel has another word for "not now", which is an answer.
+        let busy = (Err(Some(libc::EAGAIN)), 1);
+        assert_eq!(made(&[libc::EAGAIN, 0]), busy);
     }
 
     #[test]
