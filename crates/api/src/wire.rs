@@ -29,10 +29,34 @@ pub const DIAL_PROTOCOL: &str = "motu-dial";
 /// On the answer to an upgrade: an open file comes with the connection.
 pub const LENT_HEADER: &str = "motu-lent";
 
-/// The body of every answer that is not a success.
-#[derive(Debug, Serialize, Deserialize, utoipa::ToSchema)]
+/// What clients read of the body of an answer that is not a success.
+#[derive(Debug, Serialize, Deserialize)]
 pub struct ErrorBody {
     pub error: Error,
+}
+
+/// The content type of [`Problem`].
+pub const PROBLEM_TYPE: &str = "application/problem+json";
+
+/// The body of every answer that is not a success: the error, and beside it the members of RFC 9457
+/// for clients that know only those.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+// The schema keeps the name that it had before it was a problem: clients were generated from it.
+#[schema(as = ErrorBody)]
+pub struct Problem {
+    pub error: Error,
+    /// A stable name of the kind: `/problems/` and `error.kind`. Nothing is served there.
+    #[serde(rename = "type")]
+    pub reference: String,
+    /// The kind in words, the same for every error of this kind.
+    pub title: String,
+    /// The status of the answer.
+    pub status: u16,
+    /// What went wrong this time: `error.message`.
+    pub detail: String,
+    /// The entry of the call in the audit log, where the call is recorded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instance: Option<String>,
 }
 
 /// An exec, and whether it runs on after the answer.

@@ -116,6 +116,11 @@ fn commands_and_background_processes() {
 }
 
 #[test]
+fn streams_over_kills_of_the_daemon() {
+    pytest(&place("container"), &["test_killed.py"]);
+}
+
+#[test]
 fn files_and_directories() {
     pytest(&place("container"), &["test_files.py"]);
 }

@@ -2,6 +2,10 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
+#[path = "keys/bounds.rs"]
+mod bounds;
+#[path = "keys/frames.rs"]
+mod frames;
 #[path = "keys/host.rs"]
 mod host;
 #[path = "keys/hostile.rs"]

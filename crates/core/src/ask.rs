@@ -1,5 +1,6 @@
 //! What a call is made of: the parts of its address, and what the caller says.
 
+use crate::bounds::Bounds;
 use crate::page::Page;
 use crate::project::Project;
 use crate::{Error, Result, SandboxId, form};
@@ -23,6 +24,9 @@ pub trait Ask:
 
     /// Says whose the things are that this request makes.
     fn belongs_to(&mut self, _owner: &str) {}
+
+    /// Says what the machines may be that this request makes or changes.
+    fn bounded(&mut self, _bounds: &Bounds) {}
 
     /// Completes the names in this request that are those of a project, for a caller who sees only
     /// that one.

@@ -1,6 +1,7 @@
 //! Building environments from others.
 
 use crate::ask::Ask;
+use crate::bounds::Bounds;
 use crate::size::Size;
 use crate::{Project, Result};
 use serde::{Deserialize, Serialize};
@@ -13,6 +14,9 @@ pub struct BuildRequest {
     /// Who the machines of the build belong to; the gate says, not the caller.
     #[serde(skip)]
     pub owner: String,
+    /// What the caller's key allows; the gate says, not the caller.
+    #[serde(skip)]
+    pub bounds: Bounds,
     /// What the result is called: a word, such as `mine:1`. It may mean something else before.
     /// A name is made of the digest when missing.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -79,6 +83,10 @@ impl Ask for BuildRequest {
 
     fn belongs_to(&mut self, owner: &str) {
         self.owner = owner.to_string();
+    }
+
+    fn bounded(&mut self, bounds: &Bounds) {
+        self.bounds = bounds.clone();
     }
 
     fn within(&mut self, project: &Project) -> Result<()> {

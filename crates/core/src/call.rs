@@ -1,6 +1,7 @@
 //! One typed call: files in, one command, a bounded answer, and an explicit end of its state.
 
 use crate::ask::Ask;
+use crate::bounds::Bounds;
 use crate::policy::PolicyRef;
 use crate::size::Size;
 use crate::{ErrorKind, Isolation, Project, Result, SandboxId};
@@ -18,6 +19,9 @@ pub struct CallRequest {
     /// Who it is for; the gate says, not the caller.
     #[serde(skip)]
     pub owner: String,
+    /// What the caller's key allows; the gate says, not the caller.
+    #[serde(skip)]
+    pub bounds: Bounds,
     /// One of the policy's languages, such as `python`. This or `image`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub language: Option<String>,
@@ -287,6 +291,10 @@ impl Ask for CallRequest {
 
     fn belongs_to(&mut self, owner: &str) {
         self.owner = owner.to_string();
+    }
+
+    fn bounded(&mut self, bounds: &Bounds) {
+        self.bounds = bounds.clone();
     }
 
     fn within(&mut self, project: &Project) -> Result<()> {

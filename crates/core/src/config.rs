@@ -3,11 +3,13 @@
 mod listen;
 mod otlp;
 mod qemu;
+mod quota;
 mod webhook;
 
 pub use listen::{Certificate, ListenConfig};
 pub use otlp::OtlpConfig;
 pub use qemu::QemuConfig;
+pub use quota::QuotaConfig;
 pub use webhook::{EventsConfig, WebhookConfig};
 
 use crate::{Accel, Error, Isolation, Size, limits};
@@ -189,43 +191,6 @@ impl Default for AuditConfig {
     }
 }
 
-/// What one owner may have and do; 0 is any number.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct QuotaConfig {
-    /// Sandboxes that have a machine.
-    pub sandboxes: u64,
-    /// Calls that change or run something.
-    pub calls_per_minute: u64,
-    /// Memory of all of them.
-    pub mem_mib: u64,
-    /// Disks of all of them, stopped ones included: what they may grow to.
-    pub disk_mib: u64,
-    /// Templates of a project.
-    pub templates: u64,
-    /// Terminal sessions of a project that are alive.
-    pub terminals: u64,
-    /// Environments that a project has made.
-    pub environments: u64,
-    /// Secrets of a project.
-    pub secrets: u64,
-}
-
-impl Default for QuotaConfig {
-    fn default() -> QuotaConfig {
-        QuotaConfig {
-            sandboxes: limits::QUOTA_SANDBOXES.default,
-            calls_per_minute: limits::QUOTA_CALLS_PER_MINUTE.default,
-            mem_mib: limits::QUOTA_MEM_MIB.default,
-            disk_mib: limits::QUOTA_DISK_MIB.default,
-            templates: limits::QUOTA_TEMPLATES.default,
-            terminals: limits::QUOTA_TERMINALS.default,
-            environments: limits::QUOTA_ENVIRONMENTS.default,
-            secrets: limits::QUOTA_SECRETS.default,
-        }
-    }
-}
-
 /// What is taken out of what is shown, beside the values of secrets.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -372,17 +337,6 @@ impl Config {
             (limits::TERMINALS_KEPT, config.terminal.kept),
             (limits::AUDIT_KEEP_DAYS, config.audit.keep_days),
             (limits::AUDIT_MAX_MIB, config.audit.max_mib),
-            (limits::QUOTA_SANDBOXES, config.quota.sandboxes),
-            (limits::QUOTA_MEM_MIB, config.quota.mem_mib),
-            (limits::QUOTA_DISK_MIB, config.quota.disk_mib),
-            (limits::QUOTA_TEMPLATES, config.quota.templates),
-            (limits::QUOTA_TERMINALS, config.quota.terminals),
-            (limits::QUOTA_ENVIRONMENTS, config.quota.environments),
-            (limits::QUOTA_SECRETS, config.quota.secrets),
-            (
-                limits::QUOTA_CALLS_PER_MINUTE,
-                config.quota.calls_per_minute,
-            ),
             (limits::EVENTS_KEPT, config.events.kept),
             (limits::WEBHOOK_TRIES, config.webhook.tries),
             (limits::WEBHOOK_SECONDS, config.webhook.seconds),
@@ -421,6 +375,10 @@ impl Config {
                 ..error
             })?;
         }
+        config.quota.check().map_err(|error| Error {
+            message: format!("config.toml: {}", error.message),
+            ..error
+        })?;
         let socket = config.docker.socket.as_ref();
         if socket.is_some_and(|socket| !socket.is_absolute()) {
             return Err(Error::invalid(

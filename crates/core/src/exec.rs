@@ -324,6 +324,10 @@ impl Ask for RunRequest {
         self.sandbox.belongs_to(owner);
     }
 
+    fn bounded(&mut self, bounds: &crate::Bounds) {
+        self.sandbox.bounded(bounds);
+    }
+
     fn within(&mut self, project: &crate::Project) -> crate::Result<()> {
         self.sandbox.within(project)
     }

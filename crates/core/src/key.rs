@@ -4,6 +4,7 @@
 //! whole and compares that; what was shown once cannot be shown again.
 
 use crate::ask::{Ask, Part};
+use crate::bounds::Bounds;
 use crate::hint;
 use crate::hint::verb;
 use crate::project::Project;
@@ -118,6 +119,9 @@ pub struct CreateKey {
     /// Calls that it may make in a minute; 0 (the default) is any number.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub calls_per_minute: Option<u64>,
+    /// What the machines made with it may be.
+    #[serde(skip_serializing_if = "Bounds::none")]
+    pub bounds: Bounds,
 }
 
 /// What may be said of a key.
@@ -133,6 +137,9 @@ pub struct Key {
     /// 0 is any number.
     #[serde(default)]
     pub calls_per_minute: u64,
+    /// What the machines made with it may be.
+    #[serde(default, skip_serializing_if = "Bounds::none")]
+    pub bounds: Bounds,
     #[schema(value_type = String, format = DateTime)]
     pub created_at: Timestamp,
     /// Missing when it never expires.

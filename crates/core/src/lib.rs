@@ -11,6 +11,7 @@
 pub mod accel;
 pub mod ask;
 pub mod audit;
+pub mod bounds;
 pub mod build;
 pub mod call;
 pub mod collect;
@@ -50,6 +51,7 @@ pub mod verb;
 pub mod workspace;
 
 pub use accel::Accel;
+pub use bounds::Bounds;
 pub use error::{Error, ErrorKind, Result};
 pub use id::SandboxId;
 pub use isolation::Isolation;

@@ -65,6 +65,7 @@ limits! {
     QUOTA_SANDBOXES = "quota_sandboxes", default 0, 0 => 10_000, "sandboxes", "sandboxes of one owner that have a machine (0: any number); `[quota]` in config.toml";
     QUOTA_CALLS_PER_MINUTE = "quota_calls_per_minute", default 0, 0 => 1_000_000, "calls", "calls of one owner in a minute that change or run something (0: any number)";
     QUOTA_MEM_MIB = "quota_mem_mib", default 0, 0 => 1_073_741_824, "MiB", "memory of all machines of one owner (0: any)";
+    QUOTA_VCPUS = "quota_vcpus", default 0, 0 => 1_000_000, "CPUs", "CPUs of all machines of one owner (0: any)";
     QUOTA_DISK_MIB = "quota_disk_mib", default 0, 0 => 1_073_741_824, "MiB", "what the disks of one owner may grow to, those of stopped sandboxes included (0: any)";
     QUOTA_TEMPLATES = "quota_templates", default 0, 0 => 256, "templates", "templates of one project (0: any number)";
     QUOTA_TERMINALS = "quota_terminals", default 0, 0 => 256, "sessions", "terminal sessions of one project that are alive (0: any number)";
@@ -207,6 +208,7 @@ limits! {
     PROJECT_CHARS = "project_chars", default 20, 1 => 20, "characters", "the name of a project";
     KEYS = "keys", default 10_000, 10_000 => 10_000, "keys", "keys under one state directory, revoked and expired ones included; those that ended first are forgotten for new ones";
     KEY_SCOPES = "key_scopes", default 64, 1 => 64, "scopes", "scopes of one key";
+    KEY_POLICIES = "key_policies", default 64, 1 => 64, "policies", "policies that one key names as its only ones";
     KEY_EXPIRES_SECONDS = "key_expires_seconds", default 2_592_000, 1 => 315_360_000, "s", "how long a key is good for that says how long";
     KEY_CALLS_PER_MINUTE = "key_calls_per_minute", default 0, 0 => 1_000_000, "calls", "calls that one key may make in a minute, those that only look included (0: any number)";
     EVENTS_KEPT = "events_kept", default 10_000, 100 => 1_000_000, "events", "events that can be read again; the oldest are forgotten, and who asks for them is told; `[events]` in config.toml";

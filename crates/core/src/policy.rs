@@ -1,6 +1,7 @@
 //! Policies: what sandboxes may reach and what calls may ask for, by name.
 
 use crate::ask::Ask;
+use crate::bounds::Bounds;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -165,6 +166,9 @@ pub struct Explained {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct SetPolicy {
+    /// What the caller's key allows; the gate says, not the caller.
+    #[serde(skip)]
+    pub bounds: Bounds,
     pub policy: String,
 }
 
@@ -183,5 +187,9 @@ impl Ask for CheckPolicy {
     const LONG: bool = true;
 }
 impl Ask for ExplainPolicy {}
-impl Ask for SetPolicy {}
+impl Ask for SetPolicy {
+    fn bounded(&mut self, bounds: &Bounds) {
+        self.bounds = bounds.clone();
+    }
+}
 impl Ask for ReadDecisions {}

@@ -1,6 +1,7 @@
 //! A sandbox: how it is asked for and what is known of it.
 
 use crate::ask::Ask;
+use crate::bounds::Bounds;
 use crate::call::{CallDestination, SecretRef};
 use crate::page::Page;
 use crate::policy::PolicyRef;
@@ -18,6 +19,9 @@ pub struct CreateSandbox {
     /// Who it belongs to; the gate says, not the caller.
     #[serde(skip)]
     pub owner: String,
+    /// What the caller's key allows; the gate says, not the caller.
+    #[serde(skip)]
+    pub bounds: Bounds,
     /// The environment to start from, such as `debian:12`. This or `template`.
     pub environment: String,
     /// The template to start from. What the request says itself wins over what the template says.
@@ -294,8 +298,8 @@ impl Default for Fork {
     }
 }
 
-/// The time to live, from now on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+/// The time to live, and how commands start, from now on.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Keepalive {
     /// A new time to live; the old one again when missing.
@@ -307,11 +311,21 @@ pub struct Keepalive {
     /// What happens then; as before when missing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub on_idle: Option<OnIdle>,
+    /// Whom commands run as that name nobody; as before when missing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// Variables that every command gets beside those it gets already.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, String>,
 }
 
 impl Ask for CreateSandbox {
     fn belongs_to(&mut self, owner: &str) {
         self.owner = owner.to_string();
+    }
+
+    fn bounded(&mut self, bounds: &Bounds) {
+        self.bounds = bounds.clone();
     }
 
     fn within(&mut self, project: &Project) -> Result<()> {

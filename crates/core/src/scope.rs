@@ -1,5 +1,6 @@
 //! What keys may do, and who knows them.
 
+use crate::bounds::Bounds;
 use crate::key::{CreateKey, Key, KeyId, Scope};
 use crate::outcome::Cut;
 use crate::project::Project;
@@ -84,6 +85,7 @@ impl Key {
                     .hint(format!("at most {} printable characters", limit.max)));
             }
         }
+        ask.bounds.check()?;
         let expires = match ask.expires_seconds {
             None => None,
             Some(_) => Some(limits::KEY_EXPIRES_SECONDS.resolve(ask.expires_seconds)?),
@@ -98,6 +100,7 @@ impl Key {
             name: ask.name,
             scopes,
             calls_per_minute: limits::KEY_CALLS_PER_MINUTE.resolve(ask.calls_per_minute)?,
+            bounds: ask.bounds,
             created_at: now,
             expires_at: expires_at.transpose()?,
             revoked_at: None,
@@ -114,6 +117,7 @@ pub struct Granted {
     pub scopes: Vec<Scope>,
     /// 0 is any number.
     pub calls_per_minute: u64,
+    pub bounds: Bounds,
 }
 
 impl Granted {
@@ -150,6 +154,7 @@ mod tests {
                 project: Project::parse("acme").unwrap(),
                 scopes: scopes.collect(),
                 calls_per_minute: 0,
+                bounds: Bounds::default(),
             }
             .may(info)
         };

@@ -1,6 +1,7 @@
 //! Templates: machines that are described once, prepared ahead and asked for by name.
 
 use crate::ask::Ask;
+use crate::bounds::Bounds;
 use crate::call::SecretRef;
 use crate::commit::AfterCommit;
 use crate::size::Size;
@@ -16,6 +17,9 @@ pub struct TemplateDefinition {
     /// Who it belongs to; the gate says, not the caller.
     #[serde(skip)]
     pub owner: String,
+    /// What the caller's key allows; the gate says, not the caller.
+    #[serde(skip)]
+    pub bounds: Bounds,
     /// The environment to begin with, such as `debian:12`.
     pub environment: String,
     /// Commands for its shell, one step each. What they change is the environment that machines
@@ -214,6 +218,10 @@ impl Ask for TemplateDefinition {
 
     fn belongs_to(&mut self, owner: &str) {
         self.owner = owner.to_string();
+    }
+
+    fn bounded(&mut self, bounds: &Bounds) {
+        self.bounds = bounds.clone();
     }
 
     fn within(&mut self, project: &Project) -> Result<()> {

@@ -17,6 +17,7 @@ use motu_core::hint::{Hint, field, setting, verb};
 use motu_core::limits::{self, Limit};
 use motu_core::runtime::{Ask, MachineLimits};
 use motu_core::sandbox::{CreateSandbox, Sandbox, StartRoot, State};
+use motu_core::size::Size;
 use motu_core::{Accel, Error, ErrorKind, Result, Runtime, SandboxId, policy};
 use motu_environments::{EnvironmentError, Environments};
 use motu_link::message as link;
@@ -166,6 +167,7 @@ impl Gate<'_> {
             (None, true) => policy::PUBLIC.to_string(),
             (None, false) => return Ok(None),
         };
+        request.bounds.allow_policy(&name)?;
         let shelf = self.home.policies();
         let known = blocking(move || shelf.get(&name)).await?;
         let rules = match &request.narrowed {
@@ -230,21 +232,31 @@ impl Gate<'_> {
     }
 
     fn limits(&self, request: &CreateSandbox) -> Result<MachineLimits> {
+        let defaults = &self.config.defaults;
+        // What the caller's key allows bounds the host's defaults too.
+        let usual = Size {
+            vcpu_count: Some(defaults.vcpu_count),
+            mem_mib: Some(defaults.mem_mib),
+            disk_mib: Some(defaults.disk_mib),
+        };
+        let size = request.bounds.size(request.size, usual)?;
         let ask = |limit: Limit, asked: Option<u64>, configured: u64| -> Result<Ask> {
             Ok(Ask {
                 value: self.number(limit, asked, configured)?,
                 explicit: asked.is_some(),
             })
         };
-        let defaults = &self.config.defaults;
+        let part = |limit: Limit, asked: Option<u64>, allowed: Option<u64>| -> Result<Ask> {
+            Ok(Ask {
+                value: limit.resolve(allowed)?,
+                explicit: asked.is_some(),
+            })
+        };
+        let asked = request.size;
         Ok(MachineLimits {
-            vcpu_count: ask(
-                limits::VCPU_COUNT,
-                request.size.vcpu_count,
-                defaults.vcpu_count,
-            )?,
-            mem_mib: ask(limits::MEM_MIB, request.size.mem_mib, defaults.mem_mib)?,
-            disk_mib: ask(limits::DISK_MIB, request.size.disk_mib, defaults.disk_mib)?,
+            vcpu_count: part(limits::VCPU_COUNT, asked.vcpu_count, size.vcpu_count)?,
+            mem_mib: part(limits::MEM_MIB, asked.mem_mib, size.mem_mib)?,
+            disk_mib: part(limits::DISK_MIB, asked.disk_mib, size.disk_mib)?,
             pids_max: ask(limits::PIDS_MAX, request.pids_max, defaults.pids_max)?,
             nofile: ask(limits::NOFILE, request.nofile, defaults.nofile)?,
             io_mbps: ask(limits::IO_MBPS, request.io_mbps, defaults.io_mbps)?,
@@ -418,7 +430,7 @@ fn environment_hint(error: &EnvironmentError) -> Option<Hint> {
     })
 }
 
-fn check_env(env: &BTreeMap<String, String>) -> Result<()> {
+pub(crate) fn check_env(env: &BTreeMap<String, String>) -> Result<()> {
     for (name, value) in env {
         if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
             return Err(Error::invalid(format!(

@@ -3,6 +3,7 @@
 use crate::choose::Demand;
 use crate::engine::Engine;
 use crate::store::STORE_VERSION;
+use motu_core::limits::Limit;
 use motu_core::report::{Check, Doctor, Health};
 use motu_core::sandbox::CreateSandbox;
 use motu_core::{Isolation, Result};
@@ -147,24 +148,25 @@ impl Engine {
     /// What one owner may have.
     fn quota_check(&self) -> Check {
         let quota = &self.sandboxes.config.quota;
-        let part = |name: &str, most: u64| match most {
-            0 => format!("{name} any"),
-            most => format!("{name} {most}"),
+        let part = |(limit, most): (Limit, u64)| {
+            let name = limit.name.trim_start_matches("quota_");
+            match most {
+                0 => format!("{name} any"),
+                most => format!("{name} {most}"),
+            }
         };
-        let parts = [
-            part("sandboxes", quota.sandboxes),
-            part("calls_per_minute", quota.calls_per_minute),
-            part("mem_mib", quota.mem_mib),
-            part("disk_mib", quota.disk_mib),
-            part("templates", quota.templates),
-            part("terminals", quota.terminals),
-            part("environments", quota.environments),
-            part("secrets", quota.secrets),
-        ];
+        let parts = quota.parts().map(part).join(", ");
+        let own = match quota.projects.is_empty() {
+            true => String::new(),
+            false => {
+                let names: Vec<&str> = quota.projects.keys().map(String::as_str).collect();
+                format!("; of their own: {}", names.join(", "))
+            }
+        };
         Check {
             name: "quota".to_string(),
             health: Health::Ok,
-            detail: format!("of one owner: {}", parts.join(", ")),
+            detail: format!("of one owner: {parts}{own}"),
             fix: None,
         }
     }

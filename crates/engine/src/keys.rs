@@ -187,6 +187,7 @@ impl Keyring for Keys {
             project: entry.key.project.clone(),
             scopes: entry.key.scopes.clone(),
             calls_per_minute: entry.key.calls_per_minute,
+            bounds: entry.key.bounds.clone(),
         })
     }
 

@@ -14,6 +14,7 @@ use motu_core::{Error, Result};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Claim {
     pub owner: String,
+    pub vcpus: u64,
     pub mem_mib: u64,
     pub disk_mib: u64,
 }
@@ -22,6 +23,7 @@ impl Claim {
     pub fn of(sandbox: &Sandbox, launch: Option<&Launch>) -> Claim {
         Claim {
             owner: sandbox.owner.clone(),
+            vcpus: sandbox.vcpu_count,
             mem_mib: sandbox.mem_mib,
             disk_mib: launch.map_or(0, |launch| launch.limits.disk_mib.value),
         }
@@ -32,6 +34,7 @@ impl Claim {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Used {
     pub sandboxes: u64,
+    pub vcpus: u64,
     pub mem_mib: u64,
     pub disk_mib: u64,
 }
@@ -41,14 +44,16 @@ impl Used {
     pub fn add(&mut self, claim: &Claim, has_machine: bool) {
         if has_machine {
             self.sandboxes += 1;
+            self.vcpus = self.vcpus.saturating_add(claim.vcpus);
             self.mem_mib = self.mem_mib.saturating_add(claim.mem_mib);
         }
         self.disk_mib = self.disk_mib.saturating_add(claim.disk_mib);
     }
 }
 
-/// Checks usage against a quota.
+/// Checks usage against the quota of its owner.
 pub fn check(quota: &QuotaConfig, owner: &str, then: &Used) -> Result<()> {
+    let quota = quota.of_owner(owner);
     for (limit, most, would, what) in [
         (
             limits::QUOTA_SANDBOXES,
@@ -56,6 +61,7 @@ pub fn check(quota: &QuotaConfig, owner: &str, then: &Used) -> Result<()> {
             then.sandboxes,
             "live sandboxes",
         ),
+        (limits::QUOTA_VCPUS, quota.vcpus, then.vcpus, "CPUs"),
         (
             limits::QUOTA_MEM_MIB,
             quota.mem_mib,
@@ -133,10 +139,13 @@ impl Named {
         name: &str,
         there: impl Iterator<Item = &'a str>,
     ) -> Result<()> {
-        let (limit, most) = self.quota(quota);
-        let Some(own) = self.project(name).filter(|_| most > 0) else {
+        let Some(own) = self.project(name) else {
             return Ok(());
         };
+        let (limit, most) = self.quota(quota.of(own));
+        if most == 0 {
+            return Ok(());
+        }
         let mut would = 1;
         for one in there {
             if one == name {
@@ -183,6 +192,7 @@ mod tests {
     fn each_quota_is_kept_and_none_is_there_unless_asked_for() {
         let claim = Claim {
             owner: "uid:7".to_string(),
+            vcpus: 2,
             mem_mib: 100,
             disk_mib: 1000,
         };
@@ -190,8 +200,8 @@ mod tests {
         used.add(&claim, true);
         used.add(&claim, false);
         assert_eq!(
-            (used.sandboxes, used.mem_mib, used.disk_mib),
-            (1, 100, 2000)
+            (used.sandboxes, used.vcpus, used.mem_mib, used.disk_mib),
+            (1, 2, 100, 2000)
         );
         assert_eq!(check(&QuotaConfig::default(), "uid:7", &used), Ok(()));
         for (quota, name) in [
@@ -202,6 +212,13 @@ mod tests {
                     ..QuotaConfig::default()
                 },
                 "quota_mem_mib",
+            ),
+            (
+                QuotaConfig {
+                    vcpus: 1,
+                    ..QuotaConfig::default()
+                },
+                "quota_vcpus",
             ),
             (
                 QuotaConfig {

@@ -335,6 +335,7 @@ impl Service for Engine {
     }
 
     async fn set_policy(&self, id: &SandboxId, ask: SetPolicy) -> Result<Sandbox> {
+        ask.bounds.allow_policy(&ask.policy)?;
         let known = self.sandboxes.policy(&ask.policy).await?;
         self.sandboxes.handle(id).await?.set_network(known).await
     }

@@ -35,6 +35,7 @@ pub use record::Witness;
 use futures_util::future::{BoxFuture, Either, select};
 use meter::Meter;
 use motu_core::audit::on_behalf;
+use motu_core::config::QuotaConfig;
 use motu_core::limits::{KEY_CALLS_PER_MINUTE, QUOTA_CALLS_PER_MINUTE};
 use motu_core::outcome::{Cut, Length, Outcome, Watch, Within};
 use motu_core::scope::Keyring;
@@ -52,8 +53,7 @@ pub struct Gate {
     engine: Arc<dyn Backend>,
     witness: Arc<dyn Witness>,
     rate: Arc<Rate>,
-    /// Of one owner; 0: any number.
-    calls_per_minute: u64,
+    quota: Arc<QuotaConfig>,
     keys: Option<Arc<dyn Keyring>>,
     meter: Arc<Meter>,
 }
@@ -76,7 +76,7 @@ impl Gate {
             engine,
             witness,
             rate: Arc::default(),
-            calls_per_minute: 0,
+            quota: Arc::default(),
             keys: None,
             meter: Arc::default(),
         }
@@ -122,11 +122,11 @@ impl Gate {
         self.engine.service().ready().await
     }
 
-    /// The same gate, for so many calls of each caller in a minute; 0 is any number.
+    /// The same gate, for as many calls of each owner in a minute as its quota allows.
     #[must_use]
-    pub fn limited_to(self, calls_per_minute: u64) -> Gate {
+    pub fn limited_to(self, quota: QuotaConfig) -> Gate {
         Gate {
-            calls_per_minute,
+            quota: Arc::new(quota),
             ..self
         }
     }
@@ -228,6 +228,9 @@ impl Gate {
         }
         rate?;
         call.ask_mut().belongs_to(&caller.who.owner());
+        if let Who::Key(granted) = &caller.who {
+            call.ask_mut().bounded(&granted.bounds);
+        }
         self.witness.admit(V::INFO.effect).await
     }
 
@@ -246,12 +249,13 @@ impl Gate {
         if effect == Effect::Reads {
             return Ok(());
         }
-        let owner = Allowance {
-            who: &caller.who.owner(),
-            most: self.calls_per_minute,
+        let owner = caller.who.owner();
+        let allowance = Allowance {
+            who: &owner,
+            most: self.quota.of_owner(&owner).calls_per_minute,
             limit: QUOTA_CALLS_PER_MINUTE,
         };
-        self.rate.admit(owner, now)
+        self.rate.admit(allowance, now)
     }
 
     /// A sandbox that was named by a beginning or a name is meant by its id from here on, and names
@@ -400,7 +404,10 @@ mod tests {
         let (gate, recorder, notes) = gate();
         recorder.on(|_: verb::CreateSandbox| Err(Error::unavailable("made")));
         let desk = gate
-            .limited_to(2)
+            .limited_to(QuotaConfig {
+                calls_per_minute: 2,
+                ..QuotaConfig::default()
+            })
             .desk(Caller::new(Who::Remote, Face::Http));
         for _ in 0..2 {
             let error = desk.create_sandbox(CreateSandbox::default()).await;

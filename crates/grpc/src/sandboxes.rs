@@ -11,6 +11,7 @@ use crate::{ask, names};
 use motu_core::limits::TTL_SECONDS;
 use motu_core::sandbox::{CreateSandbox, Keepalive, ListSandboxes, OnIdle, Sandbox, State};
 use motu_core::size::Size;
+use motu_core::template::Template;
 use motu_core::{Error, ErrorKind, Result, SandboxId, Service, Workspaces};
 
 /// Default sizes of a sandbox from an environment; a template has its own.
@@ -39,7 +40,7 @@ impl Agent {
 
     /// Converts the message to a request of the service.
     async fn wanted(&self, message: CreateSandboxRequest) -> Result<CreateSandbox> {
-        let idle_seconds = ask::number("timeout_sec", message.timeout_sec)?;
+        let (idle_seconds, on_idle) = idling(message.timeout_sec)?;
         let id = ask::word(message.sandbox_id);
         let mut request = CreateSandbox {
             sandbox_id: id.as_deref().map(SandboxId::parse).transpose()?,
@@ -52,7 +53,7 @@ impl Agent {
             // It lives until it is destroyed.
             ttl_seconds: Some(TTL_SECONDS.max),
             idle_seconds,
-            on_idle: idle_seconds.map_or(OnIdle::Destroy, |_| OnIdle::Pause),
+            on_idle,
             // Its disks are kept, so that templates can be made from it.
             keep: true,
             env: message.default_env.into_iter().collect(),
@@ -60,9 +61,17 @@ impl Agent {
             ..CreateSandbox::default()
         };
         let named = names::template(&message.template, &message.team_id, &message.template_id)?;
-        match named {
-            Some(name) if self.is_template(&name).await? => request.template = Some(name),
-            named => {
+        let template = match &named {
+            Some(name) => self.known_template(name).await?,
+            None => None,
+        };
+        match template {
+            Some(template) => {
+                // One that was saved with its memory goes on with the disks that it has.
+                request.keep = template.asleep().is_none_or(|saved| saved.keep);
+                request.template = Some(template.name);
+            }
+            None => {
                 request.environment = named.unwrap_or_else(|| self.config.environment.clone());
                 request.size.vcpu_count.get_or_insert(VCPUS);
                 request.size.mem_mib.get_or_insert(MEMORY_MIB);
@@ -72,14 +81,14 @@ impl Agent {
         Ok(request)
     }
 
-    /// Whether a name is a template's. Templates take precedence over environments; a name from
-    /// UUIDs can only be a template.
-    async fn is_template(&self, name: &str) -> Result<bool> {
+    /// The template of this name. Templates take precedence over environments; a name from UUIDs
+    /// can only be a template.
+    async fn known_template(&self, name: &str) -> Result<Option<Template>> {
         match self.get_template(name).await {
-            Ok(_) => Ok(true),
+            Ok(template) => Ok(Some(template)),
             Err(error) if names::uuids(name).is_some() => Err(error),
             Err(error) if matches!(error.kind, ErrorKind::NotFound | ErrorKind::Invalid) => {
-                Ok(false)
+                Ok(None)
             }
             Err(error) => Err(error),
         }
@@ -118,24 +127,17 @@ impl Agent {
 
     pub async fn resume(self, message: ResumeSandboxRequest) -> Result<ResumeSandboxResponse> {
         let id = ask::sandbox(&message.sandbox_id)?;
-        let idle_seconds = ask::number("timeout_sec", message.timeout_sec)?;
-        if !message.default_user.is_empty() || !message.default_env.is_empty() {
-            return Err(Error::unsupported(
-                "default_user and default_env of a sandbox cannot be changed when it is resumed",
-            )
-            .hint("leave them out: it has those it was created with"));
-        }
+        let (idle_seconds, on_idle) = idling(message.timeout_sec)?;
+        let from_now_on = Keepalive {
+            ttl_seconds: None,
+            // 0 is no pause at all, also for one that had been paused when it was idle.
+            idle_seconds: Some(idle_seconds.unwrap_or(0)),
+            on_idle: Some(on_idle),
+            user: ask::word(message.default_user),
+            env: message.default_env.into_iter().collect(),
+        };
         self.resume_sandbox(&id).await?;
-        let sandbox = self
-            .keepalive(
-                &id,
-                Keepalive {
-                    idle_seconds,
-                    on_idle: idle_seconds.map(|_| OnIdle::Pause),
-                    ..Keepalive::default()
-                },
-            )
-            .await?;
+        let sandbox = self.keepalive(&id, from_now_on).await?;
         Ok(ResumeSandboxResponse {
             sandbox_id: sandbox.sandbox_id.to_string(),
             status: sandbox.state.to_string(),
@@ -199,7 +201,15 @@ impl Agent {
     }
 }
 
-/// The first field in which a sandbox differs from a request.
+/// What a time of inactivity means: a pause after so many seconds, or none at all.
+fn idling(timeout_sec: i32) -> Result<(Option<u64>, OnIdle)> {
+    let idle_seconds = ask::number("timeout_sec", timeout_sec)?;
+    let on_idle = idle_seconds.map_or(OnIdle::Destroy, |_| OnIdle::Pause);
+    Ok((idle_seconds, on_idle))
+}
+
+/// The first field in which a sandbox differs from a request. Variables are not compared: a record
+/// does not show them.
 fn difference(found: &Sandbox, request: &CreateSandbox, owner: &str) -> Option<&'static str> {
     let from = match &request.template {
         Some(name) => found.template.as_ref().map(|template| &template.name) == Some(name),
@@ -215,6 +225,14 @@ fn difference(found: &Sandbox, request: &CreateSandbox, owner: &str) -> Option<&
         (
             "disk_size_mb",
             disk.is_none_or(|disk| wants(request.size.disk_mib, disk.value)),
+        ),
+        (
+            "timeout_sec",
+            found.on_idle == request.on_idle && wants(request.idle_seconds, found.idle_seconds),
+        ),
+        (
+            "default_user",
+            request.user.as_ref().is_none_or(|user| *user == found.user),
         ),
     ];
     same.into_iter()

@@ -26,31 +26,36 @@ use hyper_util::service::TowerToHyperService;
 use motu_gate::{Caller, Face, Gate, Who};
 use std::future::Future;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::watch;
 
-/// How long open calls may go on after the server was told to stop.
-const GRACE: Duration = Duration::from_secs(5);
+/// How long calls that are being served may go on after the server was told to stop: uploads,
+/// commands in the foreground, answers on their way. What has no end of its own does not have it
+/// (see [`App::while_serving`] and [`Activity::enter_open_ended`]).
+pub const GRACE: Duration = Duration::from_secs(30);
 
 /// Serves a service on any number of listeners, one after another.
 #[derive(Debug)]
 pub struct Server {
     router: Router,
     activity: Activity,
-    stopping: watch::Sender<bool>,
+    stopping: Arc<watch::Sender<bool>>,
 }
 
 impl Server {
     pub fn new(gate: Gate, activity: Activity) -> Server {
+        let stopping = Arc::new(watch::Sender::new(false));
         let app = App {
             gate,
             activity: activity.clone(),
+            stopping: stopping.clone(),
         };
         Server {
             router: router(app),
             activity,
-            stopping: watch::Sender::new(false),
+            stopping,
         }
     }
 
@@ -148,10 +153,15 @@ impl Server {
         });
     }
 
-    /// Ends idle connections at once and waits a while for busy ones.
+    /// Ends idle connections and sessions that are found again at once, and waits a while for calls.
     pub async fn finish(&self) {
         self.stopping.send_replace(true);
-        let _ = tokio::time::timeout(GRACE, self.activity.idle_for(Duration::ZERO)).await;
+        if tokio::time::timeout(GRACE, self.activity.calls_ended())
+            .await
+            .is_err()
+        {
+            tracing::warn!("calls that took too long were cut off");
+        }
     }
 }
 

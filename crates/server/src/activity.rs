@@ -11,6 +11,8 @@ pub struct Activity(Arc<watch::Sender<Counts>>);
 #[derive(Debug, Default)]
 struct Counts {
     open: usize,
+    /// Those of them that have no end of their own.
+    open_ended: usize,
     ever: u64,
 }
 
@@ -21,7 +23,19 @@ impl Activity {
             counts.open += 1;
             counts.ever += 1;
         });
-        Guard(self.clone())
+        Guard {
+            activity: self.clone(),
+            open_ended: false,
+        }
+    }
+
+    /// The same for a connection of plain bytes to a program in a machine: nobody here knows when it
+    /// has done its work, so a server that leaves does not wait for it.
+    pub fn enter_open_ended(&self) -> Guard {
+        let mut guard = self.enter();
+        guard.open_ended = true;
+        self.0.send_modify(|counts| counts.open_ended += 1);
+        guard
     }
 
     /// Who is there now.
@@ -44,6 +58,15 @@ impl Activity {
             .await;
     }
 
+    /// Waits until only those are left who have no end of their own.
+    pub async fn calls_ended(&self) {
+        let mut counts = self.0.subscribe();
+        // The sender lives in `self`, so waiting cannot fail.
+        let _ = counts
+            .wait_for(|counts| counts.open == counts.open_ended)
+            .await;
+    }
+
     /// Waits until nobody has been there for this long, without a break.
     pub async fn idle_for(&self, length: Duration) {
         let mut counts = self.0.subscribe();
@@ -61,10 +84,16 @@ impl Activity {
 
 /// Somebody is being served while this lives.
 #[derive(Debug)]
-pub struct Guard(Activity);
+pub struct Guard {
+    activity: Activity,
+    open_ended: bool,
+}
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        self.0.0.send_modify(|counts| counts.open -= 1);
+        self.activity.0.send_modify(|counts| {
+            counts.open -= 1;
+            counts.open_ended -= usize::from(self.open_ended);
+        });
     }
 }

@@ -8,7 +8,9 @@ mod statements;
 
 use crate::corridor::KILL_PATH;
 use motu_api::event::{Control, Event};
-use motu_api::wire::{DIAL_PROTOCOL, ErrorBody, ExecBody, LINES_TYPE, STREAM_TYPE, WatchLine};
+use motu_api::wire::{
+    DIAL_PROTOCOL, ExecBody, LINES_TYPE, PROBLEM_TYPE, Problem, STREAM_TYPE, WatchLine,
+};
 use motu_core::exec::{Background, ExecResult, ExecSession, SignalProcess};
 use motu_core::files::{ByteStream, FileEntry, ReadFile};
 use motu_core::report::{ProgressEvent, ProgressSink};
@@ -203,7 +205,7 @@ impl Document {
     }
 
     fn operation(&mut self, info: &Info, id: &str, success: Value) -> Value {
-        let failure = self.refer::<ErrorBody>();
+        let failure = self.refer::<Problem>();
         let mut lines = info.about.lines().map(str::trim);
         let summary = lines.next().unwrap_or_default();
         let rest: Vec<&str> = lines.skip_while(|line| line.is_empty()).collect();
@@ -216,7 +218,7 @@ impl Document {
                 info.status.to_string(): success,
                 "default": {
                     "description": "The call failed; `error.kind` says how and decides the status.",
-                    "content": content("application/json", &failure),
+                    "content": content(PROBLEM_TYPE, &failure),
                 },
             },
         });
@@ -245,7 +247,7 @@ impl Document {
         let info = V::INFO;
         let id = format!("{}_ws", info.name.trim_end_matches("_stream"));
         let about = Info {
-            about: "The same over a WebSocket\n\nOne frame per binary message.",
+            about: "The same over a WebSocket\n\nOne frame per binary message. With `?mode=raw` binary messages are plain input and output, both channels in the order in which they come, text messages are a `Control`, and the reason of the close is `{\"exit_code\": …}` or `{\"error\": …}`.",
             status: 101,
             ..info
         };

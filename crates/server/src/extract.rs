@@ -3,7 +3,7 @@
 use crate::app::App;
 use crate::fault::Fault;
 use axum::body::Body;
-use axum::extract::{FromRequestParts, WebSocketUpgrade};
+use axum::extract::{FromRequestParts, Path, RawPathParams, WebSocketUpgrade};
 use bytes::Bytes;
 use http::request::Parts;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
@@ -57,6 +57,42 @@ pub fn broken(what: &str, error: &(dyn std::error::Error + 'static)) -> Error {
         })),
         false => Error::invalid(message).hint("send all of the body, in whole chunks"),
     }
+}
+
+/// The parts of an address, decoded.
+pub struct AddressParts(RawPathParams);
+
+impl AddressParts {
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter()
+    }
+}
+
+impl FromRequestParts<App> for AddressParts {
+    type Rejection = Fault;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Fault> {
+        let found = RawPathParams::from_request_parts(parts, app).await;
+        found.map(AddressParts).map_err(|error| unreadable(&error))
+    }
+}
+
+/// The parts of an address, as the types that they stand for.
+pub struct At<T>(pub T);
+
+impl<T: DeserializeOwned + Send> FromRequestParts<App> for At<T> {
+    type Rejection = Fault;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Fault> {
+        let found = Path::<T>::from_request_parts(parts, app).await;
+        found
+            .map(|Path(found)| At(found))
+            .map_err(|error| unreadable(&error))
+    }
+}
+
+fn unreadable(error: &dyn std::fmt::Display) -> Fault {
+    Error::invalid(format!("the address cannot be read: {error}")).into()
 }
 
 /// The query of the address.

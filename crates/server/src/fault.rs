@@ -1,10 +1,15 @@
 //! Errors as answers: the kind decides the status, the body is always the same shape.
+//!
+//! The body is a problem of RFC 9457 with the error itself as one more member. Whatever answers a
+//! request with an error does it through [`Fault`], so that no answer has another shape.
 
 use crate::wording::worded;
 use axum::response::{IntoResponse, Response};
-use http::StatusCode;
-use motu_api::wire::ErrorBody;
-use motu_core::Error;
+use http::{HeaderValue, StatusCode, header};
+use motu_api::address::segment;
+use motu_api::wire::{PROBLEM_TYPE, Problem};
+use motu_core::verb::{GetAudit, Verb as _};
+use motu_core::{Error, ErrorKind};
 
 /// What a handler fails with.
 #[derive(Debug)]
@@ -38,7 +43,59 @@ impl IntoResponse for Fault {
             StatusCode::from_u16(self.error.kind.http_status())
                 .unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
         });
-        let error = worded(self.error);
-        (status, axum::Json(ErrorBody { error })).into_response()
+        let body = axum::Json(problem(worded(self.error), status));
+        let mut response = (status, body).into_response();
+        let kind = HeaderValue::from_static(PROBLEM_TYPE);
+        response.headers_mut().insert(header::CONTENT_TYPE, kind);
+        response
+    }
+}
+
+fn problem(error: Error, status: StatusCode) -> Problem {
+    Problem {
+        reference: format!("/problems/{}", error.kind.as_str()),
+        title: title(error.kind).to_string(),
+        status: status.as_u16(),
+        detail: error.message.clone(),
+        instance: instance(&error),
+        error,
+    }
+}
+
+/// The entry of the failed call in the audit log. The gate notes its id in the errors of calls that
+/// it records; other requests have no entry.
+fn instance(error: &Error) -> Option<String> {
+    let id = error.details.get("audit_id")?.as_str()?;
+    Some(GetAudit::INFO.path.replace("{audit}", &segment(id)))
+}
+
+/// A kind in words. Clients may compare them, so they never change.
+fn title(kind: ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::Invalid => "The request is wrong",
+        ErrorKind::Unauthenticated => "The caller is not known",
+        ErrorKind::Denied => "The call is not allowed",
+        ErrorKind::NotFound => "There is no such thing",
+        ErrorKind::Conflict => "The state does not allow this",
+        ErrorKind::Limit => "A limit was reached",
+        ErrorKind::Timeout => "It took too long",
+        ErrorKind::Unavailable => "Something needed is not available",
+        ErrorKind::Unsupported => "This is not supported",
+        ErrorKind::Transport => "A connection broke",
+        ErrorKind::Cleanup => "Done, but something was left behind",
+        ErrorKind::Internal => "There is a bug",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_problem_names_the_entry_of_its_call_in_the_audit_log() {
+        let told = |error: Error| problem(error, StatusCode::CONFLICT).instance;
+        let recorded = Error::conflict("x").details(serde_json::json!({"audit_id": "run_1"}));
+        assert_eq!(told(recorded).as_deref(), Some("/v1/audit/entries/run_1"));
+        assert_eq!(told(Error::conflict("not recorded")), None);
     }
 }

@@ -6,7 +6,7 @@
 //! - [`accept`]: taking connections in; [`connection`]: serving one, `authority`: what some of them
 //!   call a socket; [`activity`]: whether anybody is there.
 //! - [`listen`]: the address for callers of other hosts; [`tls`]: its certificates and gRPC's;
-//!   `patience`: bodies that pause.
+//!   `patience`: bodies that pause; [`vanished`]: callers that are gone without a word.
 //! - `router`: the routes and the shape of every answer; [`app`]: what handlers have.
 //! - `corridor`: requests to calls, answers to responses; one way per shape.
 //! - `capsules`: sandboxes in the words of host agents.
@@ -33,10 +33,11 @@ mod repeats;
 mod router;
 mod stream;
 pub mod tls;
+pub mod vanished;
 mod websocket;
 mod wording;
 
-pub use accept::{Server, serve};
+pub use accept::{GRACE, Server, serve};
 pub use activity::Activity;
 pub use document::openapi;
 pub use repeats::Repeats;

@@ -16,6 +16,7 @@ use crate::hosts::{self, ByName, Domain};
 use crate::patience::{Patient, is_live};
 use crate::router::stamp;
 use crate::tls::{Acceptor, File, Own};
+use crate::vanished;
 use axum::Router;
 use axum::body::Body;
 use axum::response::IntoResponse;
@@ -187,6 +188,7 @@ async fn introduce(
 ) -> std::io::Result<()> {
     // Small messages leave at once.
     stream.set_nodelay(true)?;
+    vanished::notice(&stream);
     let mut told = stop.clone();
     let told = async { told.wait_for(|stop| *stop).await.map(drop) };
     let Some(tls) = tls else {
@@ -197,14 +199,22 @@ async fn introduce(
         };
         return serve(stream, speaks, head, service, told).await;
     };
-    let stream = tokio::time::timeout(head.timeout, tls.0.accept(stream)).await??;
+    let greeted = tokio::select! {
+        greeted = tokio::time::timeout(head.timeout, tls.0.accept(stream)) => greeted,
+        // It has asked for nothing, so it does not hold up a server that leaves.
+        _ = stop.wait_for(|stop| *stop) => return Ok(()),
+    };
+    let stream = greeted??;
     if stream.get_ref().1.alpn_protocol() != Some(b"h2") {
         return serve(stream, Some(Speaks::Http1), head, service, told).await;
     }
     // HTTP/2 waits for its first bytes for ever, so they are read here first, in their time.
     let mut stream = stream;
     let mut first = [0u8; PREFACE.len()];
-    tokio::time::timeout(head.timeout, stream.read_exact(&mut first)).await??;
+    tokio::select! {
+        begun = tokio::time::timeout(head.timeout, stream.read_exact(&mut first)) => drop(begun??),
+        _ = stop.wait_for(|stop| *stop) => return Ok(()),
+    }
     let (read, write) = tokio::io::split(stream);
     let stream = tokio::io::join(Cursor::new(first).chain(read), write);
     serve(stream, Some(Speaks::Http2), head, service, told).await

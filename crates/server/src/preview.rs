@@ -10,12 +10,12 @@
 //! hostile: it decides what is in the answer, and nothing else.
 
 use crate::app::App;
-use crate::extract::Introduced;
+use crate::extract::{AddressParts, Introduced};
 use crate::fault::Fault;
 use crate::hosts;
 use axum::Router;
 use axum::body::Body;
-use axum::extract::{RawPathParams, Request, State};
+use axum::extract::{Request, State};
 use axum::response::Response;
 use axum::routing::any;
 use http::uri::PathAndQuery;
@@ -53,7 +53,7 @@ pub fn routes() -> Router<App> {
 async fn preview(
     State(app): State<App>,
     Introduced(caller): Introduced,
-    parts: RawPathParams,
+    parts: AddressParts,
     request: Request,
 ) -> Result<Response, Fault> {
     let named: Vec<&str> = parts.iter().map(|(_, value)| value).collect();
@@ -68,7 +68,8 @@ async fn preview(
     let (mut sender, served) = http1::handshake(inside)
         .await
         .map_err(|error| unanswered(port, &error))?;
-    let guard = app.activity.enter();
+    // The caller's own connection counts as a call until it is answered.
+    let guard = app.activity.enter_open_ended();
     tokio::spawn(async move {
         let _guard = guard;
         // Its end is also that of the request or the answer, which say why.
@@ -190,7 +191,7 @@ fn strip_hop(headers: &mut HeaderMap) {
 
 /// Joins the caller's connection with the one inside, until both have ended.
 fn join(app: &App, outside: Option<OnUpgrade>, inside: OnUpgrade) {
-    let guard = app.activity.enter();
+    let guard = app.activity.enter_open_ended();
     tokio::spawn(async move {
         let _guard = guard;
         let Some(outside) = outside else { return };

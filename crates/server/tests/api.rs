@@ -4,8 +4,14 @@
 
 #[path = "api/files.rs"]
 mod files;
+#[path = "api/leaving.rs"]
+mod leaving;
 #[path = "api/live.rs"]
 mod live;
+#[path = "api/problems.rs"]
+mod problems;
+#[path = "api/raw.rs"]
+mod raw;
 mod stub;
 #[path = "api/terminals.rs"]
 mod terminals;

@@ -6,7 +6,7 @@ use crate::show;
 use crate::show::answer;
 use jiff::Timestamp;
 use motu_core::key::{CreateKey, Key, KeyCreated, KeyId};
-use motu_core::{Error, Result, Service};
+use motu_core::{Bounds, Error, Result, Service, Size};
 use std::process::ExitCode;
 
 /// Make, list and revoke keys, by which callers of other hosts are known
@@ -17,6 +17,7 @@ use std::process::ExitCode;
 #[command(after_help = "Examples:
   motu key create --project acme --name ci --expires 30d
   motu key create --project acme --scope read --scope commands:exec
+  motu key create --project acme --policy packages --max-mem-mib 1024 --max-vcpu-count 2
   motu key list
   motu key revoke 3f9k2m7qx0ab")]
 pub struct Args {
@@ -44,6 +45,18 @@ enum Command {
         /// How many calls it may make in a minute [default: any number]
         #[arg(long, value_name = "NUMBER")]
         calls_per_minute: Option<u64>,
+        /// The only policies that its sandboxes, calls and builds may have [default: any]
+        #[arg(long = "policy", value_name = "NAME", value_delimiter = ',')]
+        policies: Vec<String>,
+        /// CPUs that one of its machines has at most
+        #[arg(long, value_name = "NUMBER")]
+        max_vcpu_count: Option<u64>,
+        /// Memory that one of its machines has at most
+        #[arg(long, value_name = "MIB")]
+        max_mem_mib: Option<u64>,
+        /// Disk that one of its machines has at most
+        #[arg(long, value_name = "MIB")]
+        max_disk_mib: Option<u64>,
         /// Print it, and what may be said of it, as JSON
         #[arg(long)]
         json: bool,
@@ -84,14 +97,24 @@ impl Args {
                 scopes,
                 expires_seconds,
                 calls_per_minute,
+                policies,
+                max_vcpu_count,
+                max_mem_mib,
+                max_disk_mib,
                 json,
             } => {
+                let most = Size {
+                    vcpu_count: max_vcpu_count,
+                    mem_mib: max_mem_mib,
+                    disk_mib: max_disk_mib,
+                };
                 let ask = CreateKey {
                     project,
                     name,
                     scopes,
                     expires_seconds,
                     calls_per_minute,
+                    bounds: Bounds { policies, most },
                 };
                 created(json, &client.create_key(ask).await?);
             }

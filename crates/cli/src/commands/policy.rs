@@ -144,7 +144,15 @@ impl Args {
                 }
             }
             Command::Set { id, name, json } => {
-                let sandbox = client.set_policy(&id, SetPolicy { policy: name }).await?;
+                let sandbox = client
+                    .set_policy(
+                        &id,
+                        SetPolicy {
+                            policy: name,
+                            ..SetPolicy::default()
+                        },
+                    )
+                    .await?;
                 answer(json, &sandbox, |sandbox| {
                     let policy = sandbox.policy.as_ref().map(|policy| policy.name.as_str());
                     format!("{}: {}\n", sandbox.sandbox_id, policy.unwrap_or("none"))
@@ -155,7 +163,9 @@ impl Args {
                     .read_decisions(&id, ReadDecisions { follow, from: 0 })
                     .await?;
                 while let Some(piece) = lines.next().await {
-                    show::print(&String::from_utf8_lossy(&piece?));
+                    if show::stream(&piece?)?.is_break() {
+                        break;
+                    }
                 }
             }
         }

@@ -218,6 +218,7 @@ impl Create {
     fn definition(&self) -> Result<TemplateDefinition> {
         Ok(TemplateDefinition {
             owner: String::new(),
+            bounds: motu_core::Bounds::default(),
             environment: self.from.clone(),
             setup: self.setup.clone(),
             setup_policy: self.setup_policy.clone(),

@@ -14,10 +14,10 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 /// How long a daemon waits for another one that is on its way out.
-const PATIENCE: Duration = Duration::from_secs(15);
+const PATIENCE: Duration = Duration::from_secs(45);
 /// How long `motu serve --stop` waits.
 const STOPPING: Timespec = Timespec {
-    tv_sec: 15,
+    tv_sec: 45,
     tv_nsec: 0,
 };
 

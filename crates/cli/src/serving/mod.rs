@@ -26,7 +26,7 @@ use motu_engine::Engine;
 use motu_gate::Gate;
 use motu_otlp::Otlp;
 use motu_server::listen::{Behind, Listener};
-use motu_server::{Activity, Repeats, Server};
+use motu_server::{Activity, GRACE, Repeats, Server};
 use motu_webhook::Webhook;
 use ready::Ready;
 use std::net::SocketAddr;
@@ -42,9 +42,12 @@ pub use lock::{exclusively, stop};
 const LAST_BREATH: Duration = Duration::from_secs(2);
 /// How long machines that wait ready may take to end.
 const CLOSING: Duration = Duration::from_secs(4);
-/// Open calls have five seconds; with the two above, a daemon that is told to is gone before
-/// whoever told it stops waiting.
-const WAY_OUT: Duration = Duration::from_secs(11);
+/// Open calls have their grace; with the two above, a daemon that is told to is gone before whoever
+/// told it stops waiting.
+const WAY_OUT: Duration = GRACE
+    .saturating_add(CLOSING)
+    .saturating_add(LAST_BREATH)
+    .saturating_add(Duration::from_secs(1));
 
 /// How long nobody is served before memory is given back, and again: what has ended stays a
 /// moment for those who look at it.
@@ -108,7 +111,7 @@ async fn serve(
     let activity = Activity::default();
     let otlp = Otlp::new(&engine.config().otlp)?;
     let gate = Gate::watched_by(engine.clone(), witness(&engine, otlp.as_ref()))
-        .limited_to(engine.config().quota.calls_per_minute)
+        .limited_to(engine.config().quota.clone())
         .knowing(engine.keys());
     let config = engine.config().grpc.clone();
     let remote = motu_grpc::listen::Listener::bind(&config).await?;
@@ -167,7 +170,11 @@ async fn serve(
     leaving.send_replace(true);
     // Those who follow events hear of the end, and hold it up no longer.
     engine.events().leave().await;
-    server.finish().await;
+    tokio::select! {
+        () = server.finish() => {}
+        // Whoever says it twice does not want to wait for calls.
+        () = told.stop() => tracing::warn!("told to leave again: open calls are cut"),
+    }
     let closing = tokio::time::timeout(CLOSING, engine.close());
     if tokio::join!(closing, telling.finish()).0.is_err() {
         tracing::warn!("closing timed out; the next daemon removes the pooled machines");

@@ -86,6 +86,10 @@ def test_creating_again_answers_with_the_sandbox_that_lives(stub):
         assert box.says("cat /kept") == "precious"
         with refused(Code.FAILED_PRECONDITION, box.id, "memory_mb"):
             stub.CreateSandbox(pb.CreateSandboxRequest(sandbox_id=box.id, memory_mb=128))
+        for field, other in [("timeout_sec", 60), ("default_user", "nobody")]:
+            with refused(Code.FAILED_PRECONDITION, box.id, field):
+                fields = {"sandbox_id": box.id, "memory_mb": 256, field: other}
+                stub.CreateSandbox(pb.CreateSandboxRequest(**fields))
         assert box.says("cat /kept") == "precious"
 
 
@@ -157,6 +161,25 @@ def test_pausing_keeps_memory_and_processes(stub):
         assert box.says("echo > /ask; cat /say") == before
 
 
+def test_commands_start_otherwise_after_a_resume(stub):
+    with made(stub, default_env={"KEPT": "1", "SAID": "before"}) as box:
+        assert box.says("echo $KEPT $SAID; id -un") == "1 before\nroot"
+        stub.PauseSandbox(pb.PauseSandboxRequest(sandbox_id=box.id))
+        ask = pb.ResumeSandboxRequest(
+            sandbox_id=box.id, default_user="nobody", default_env={"SAID": "after"}
+        )
+        stub.ResumeSandbox(ask)
+        assert box.says("echo $KEPT $SAID; id -un") == "1 after\nnobody"
+        # They are the sandbox's now: the next resume says nothing of them.
+        stub.PauseSandbox(pb.PauseSandboxRequest(sandbox_id=box.id))
+        stub.ResumeSandbox(pb.ResumeSandboxRequest(sandbox_id=box.id))
+        assert box.says("echo $SAID; id -un") == "after\nnobody"
+        wrong = pb.ResumeSandboxRequest(sandbox_id=box.id, default_user="no-such-user")
+        with refused(Code.NOT_FOUND, "no-such-user"):
+            stub.ResumeSandbox(wrong)
+        assert box.says("id -un") == "nobody"
+
+
 def test_what_nobody_uses_is_paused_and_goes_on_when_it_is_used(stub):
     def listed():
         return stub.ListSandboxes(pb.ListSandboxesRequest())
@@ -177,6 +200,10 @@ def test_what_nobody_uses_is_paused_and_goes_on_when_it_is_used(stub):
         assert stub.ResumeSandbox(resume).status == "running"
         (info,) = [one for one in listed().sandboxes if one.sandbox_id == box.id]
         assert (info.status, info.timeout_sec) == ("running", 600)
+        # Without a time it is not paused any more, whatever it had before.
+        assert stub.ResumeSandbox(pb.ResumeSandboxRequest(sandbox_id=box.id)).status == "running"
+        (info,) = [one for one in listed().sandboxes if one.sandbox_id == box.id]
+        assert info.timeout_sec == 0
 
 
 def test_a_sandbox_becomes_a_template(stub):
@@ -230,6 +257,13 @@ def test_memory_goes_into_a_template(stub):
         stub.FlattenRootfs(pb.FlattenRootfsRequest(sandbox_id=box.id, name="flat"))
     with made(stub, template="flat") as box:
         assert box.says("test -e /dev/shm/n || echo none") == "none"
+    # One whose disks were not kept, as the command line makes them.
+    name = motu("create", "busybox", "--mem-mib", "256").strip()
+    motu("exec", name, "--", "sh", "-c", "echo warm > /dev/shm/w")
+    motu("template", "save", name, "loose", "--memory", "--then", "destroy")
+    with made(stub, template="loose") as box:
+        assert box.says("cat /dev/shm/w") == "warm"
+    stub.DeleteSnapshot(pb.DeleteSnapshotRequest(name="loose"))
     for name in ["warm", "flat"]:
         stub.DeleteSnapshot(pb.DeleteSnapshotRequest(name=name))
 

@@ -1,6 +1,7 @@
 //! What can be asked of a terminal.
 
 use crate::ask::Ask;
+use crate::bounds::Bounds;
 use crate::exec::TtySize;
 use crate::{Error, Project, Result, SandboxId, limits};
 use serde::{Deserialize, Serialize};
@@ -14,6 +15,9 @@ pub struct OpenTerminal {
     /// Who the sandbox belongs to that may be made for it; the gate says, not the caller.
     #[serde(skip)]
     pub owner: String,
+    /// What the caller's key allows; the gate says, not the caller.
+    #[serde(skip)]
+    pub bounds: Bounds,
     pub session_id: String,
     /// A sandbox or workspace that is there; default: the workspace `terminals`, made on first use.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -327,6 +331,10 @@ impl Ask for OpenTerminal {
 
     fn belongs_to(&mut self, owner: &str) {
         self.owner = owner.to_string();
+    }
+
+    fn bounded(&mut self, bounds: &Bounds) {
+        self.bounds = bounds.clone();
     }
 
     fn within(&mut self, project: &Project) -> Result<()> {

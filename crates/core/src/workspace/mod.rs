@@ -13,6 +13,7 @@ pub use readiness::Readiness;
 pub use running::*;
 
 use crate::ask::Ask;
+use crate::bounds::Bounds;
 use crate::call::{CallDestination, SecretRef};
 use crate::policy::PolicyRef;
 use crate::program::Program;
@@ -115,6 +116,9 @@ pub struct CreateWorkspace {
     /// Who it belongs to; the gate says, not the caller.
     #[serde(skip)]
     pub owner: String,
+    /// What the caller's key allows; the gate says, not the caller.
+    #[serde(skip)]
+    pub bounds: Bounds,
     /// The environment to start from. This or `template`.
     pub environment: String,
     /// The template to start from. What the request says itself wins over what the template says.
@@ -422,6 +426,10 @@ impl Ask for CreateWorkspace {
 
     fn belongs_to(&mut self, owner: &str) {
         self.owner = owner.to_string();
+    }
+
+    fn bounded(&mut self, bounds: &Bounds) {
+        self.bounds = bounds.clone();
     }
 
     fn within(&mut self, project: &Project) -> Result<(), Error> {

@@ -30,7 +30,11 @@ impl Calls {
                 return Ok(plan);
             }
         };
-        note(&mut plan, "policy", Ok(()));
+        let allowed = match &request.policy {
+            Some(name) => request.bounds.allow_policy(name),
+            None => Ok(()),
+        };
+        note(&mut plan, "policy", allowed);
         plan.policy = Some(known.reference());
         for (what, found) in check::every(&request, &known.policy.call) {
             note(&mut plan, what, found);
@@ -68,6 +72,7 @@ impl Calls {
                 CreateSandbox {
                     keep: true,
                     owner: workspace.owner,
+                    bounds: workspace.bounds,
                     environment: workspace.environment,
                     isolation: workspace.isolation,
                     size: workspace.size,

@@ -74,6 +74,9 @@ impl Calls {
 
     async fn attempt(&self, request: CallRequest) -> Result<CallResult> {
         let name = request.policy.as_deref().unwrap_or(policy::NONE);
+        if request.policy.is_some() {
+            request.bounds.allow_policy(name)?;
+        }
         let known = self.sandboxes.policy(name).await?;
         let checked = check(&request, &known.policy.call)?;
         opens(&request, &known)?;
@@ -279,6 +282,7 @@ fn sandbox_of(request: &CallRequest, checked: &Checked, floor: Isolation) -> Cre
     let (policy, narrowed) = network_of(request);
     CreateSandbox {
         owner: request.owner.clone(),
+        bounds: request.bounds.clone(),
         environment: checked.environment.clone(),
         isolation: Some(floor),
         size: request.limits.size,
@@ -294,6 +298,7 @@ fn workspace_of(request: &CallRequest, checked: &Checked, floor: Isolation) -> C
     let (policy, narrowed) = network_of(request);
     CreateWorkspace {
         owner: request.owner.clone(),
+        bounds: request.bounds.clone(),
         environment: checked.environment.clone(),
         isolation: Some(floor),
         size: request.limits.size,

@@ -412,6 +412,7 @@ impl Driver {
         if ask.on_idle.is_some() {
             check_on_idle(self.runtime.as_ref(), idle, on_idle)?;
         }
+        self.start_otherwise(ask.user, ask.env).await?;
         let sandbox = &mut self.row.sandbox;
         (sandbox.ttl_seconds, sandbox.idle_seconds) = (ttl, idle);
         sandbox.on_idle = on_idle;

@@ -2,13 +2,17 @@
 
 use super::handle::Prepare;
 use super::{Driver, Keep, Launch};
+use crate::admission::check_env;
 use crate::guest::Guest;
 use crate::outside::Outside;
 use motu_core::audit::{self, AuditId};
+use motu_core::hint;
+use motu_core::hint::verb;
 use motu_core::runtime::{Machine, MachineSpec};
 use motu_core::sandbox::{Sandbox, State};
 use motu_core::{Error, ErrorKind, Result};
 use motu_link::message as link;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -184,17 +188,30 @@ impl Driver {
         if self.row.sandbox.workdir.is_empty() || moved {
             self.row.sandbox.workdir = around.workdir.unwrap_or_else(|| "/".to_string());
         }
-        let sandbox = &self.row.sandbox;
         // A virtual machine from the pool has an old clock and perhaps shared randomness: renew both.
         let renew = used_before && machine.accelerator.is_some();
+        let (sandbox, launch) = (self.row.sandbox.clone(), self.launch()?);
+        self.introduce(&guest, &machine, (&sandbox, &launch), renew)
+            .await
+    }
+
+    /// Tells a guest how its machine is called and how commands start in it.
+    pub(super) async fn introduce(
+        &self,
+        guest: &Guest,
+        machine: &Machine,
+        (sandbox, launch): (&Sandbox, &Launch),
+        renew: bool,
+    ) -> Result<()> {
+        let around = self.runtime.surroundings(machine);
         let outside = match sandbox.policy {
-            Some(_) => Outside::of_host(&self.shared.home, self.launch()?.border).await?,
+            Some(_) => Outside::of_host(&self.shared.home, launch.border.clone()).await?,
             None => Outside::default(),
         };
         let variables = around.env.into_iter().chain(outside.variables());
         let init = guest.init(link::Init {
             default_user: sandbox.user.clone(),
-            env: variables.chain(self.launch()?.env).collect(),
+            env: variables.chain(launch.env.clone()).collect(),
             default_cwd: bytes::Bytes::copy_from_slice(sandbox.workdir.as_bytes()),
             nameserver: outside.nameserver,
             certificates: outside.certificates,
@@ -205,6 +222,39 @@ impl Driver {
         tokio::time::timeout(INIT_TIMEOUT, init)
             .await
             .map_err(|_| Error::new(ErrorKind::Timeout, "the guest did not come up in 30 s"))?
+    }
+
+    /// Changes how commands start that do not say it themselves. The guest checks it first.
+    pub(super) async fn start_otherwise(
+        &mut self,
+        user: Option<String>,
+        env: BTreeMap<String, String>,
+    ) -> Result<()> {
+        if user.is_none() && env.is_empty() {
+            return Ok(());
+        }
+        check_env(&env)?;
+        let (mut sandbox, mut launch) = (self.row.sandbox.clone(), self.launch()?);
+        sandbox.user = user.unwrap_or(sandbox.user);
+        launch.env.extend(env);
+        if let (State::Running, Some(machine)) = (sandbox.state, &self.row.machine) {
+            let guest = self
+                .inside
+                .guest()
+                .clone()
+                .ok_or_else(|| Error::internal("a running sandbox has no guest"))?;
+            self.introduce(&guest, machine, (&sandbox, &launch), false)
+                .await?;
+        } else if sandbox.state != State::Stopped {
+            return Err(Error::conflict(format!(
+                "{} is {}: how its commands start cannot be changed now",
+                sandbox.sandbox_id, sandbox.state
+            ))
+            .hint(hint![verb("resume_sandbox"), " it first"]));
+        }
+        self.row.sandbox.user = sandbox.user;
+        self.row.launch = Some(launch);
+        Ok(())
     }
 
     /// Removes every trace of a machine whose creation failed.

@@ -4,6 +4,7 @@
 use super::Environments;
 use crate::quota::Named;
 use motu_core::Result;
+use motu_core::config::QuotaConfig;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -46,7 +47,8 @@ impl Environments {
     pub(crate) async fn place(&self, name: &str) -> Result<Place> {
         let quota = &self.sandboxes.config.quota;
         let _counting = self.places.counting.lock().await;
-        if quota.environments > 0 {
+        let counts = |one: &QuotaConfig| one.environments > 0;
+        if counts(quota) || quota.projects.values().any(counts) {
             // In this order: one that is made meanwhile is in the first or in the second.
             let mut there: Vec<String> = self.places.taken().keys().cloned().collect();
             let installed = self.list().await?.into_iter();

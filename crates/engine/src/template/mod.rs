@@ -226,6 +226,7 @@ impl Templates {
         };
         let mut tried = CreateSandbox {
             owner: definition.owner.clone(),
+            bounds: definition.bounds.clone(),
             environment: definition.environment.clone(),
             ..CreateSandbox::default()
         };
@@ -409,6 +410,7 @@ fn build_request(definition: &TemplateDefinition, base: &Environment) -> BuildRe
     let own = definition.setup_policy.clone();
     BuildRequest {
         owner: definition.owner.clone(),
+        bounds: definition.bounds.clone(),
         dockerfile_name: Some("setup".to_string()),
         from: Some(definition.environment.clone()),
         run: definition.setup.clone(),

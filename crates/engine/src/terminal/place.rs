@@ -42,6 +42,7 @@ impl Terminals {
         }
         self.shared_place(CreateWorkspace {
             owner: request.owner.clone(),
+            bounds: request.bounds.clone(),
             environment: self.sandboxes.config.terminal.environment.clone(),
             workspace_id: Some(default_place(&request.owner)?),
             ..CreateWorkspace::default()

@@ -145,6 +145,7 @@ impl Workspaces {
     ) -> Result<Admitted> {
         let sandbox = CreateSandbox {
             owner: request.owner.clone(),
+            bounds: request.bounds.clone(),
             environment: request.environment.clone(),
             made_from: request.made_from.clone(),
             env: request.env.clone(),

@@ -3,10 +3,10 @@
 use super::shapes::{NewCommand, Point, Ran, Running, Started};
 use super::{Answer, desk, id};
 use crate::app::App;
-use crate::extract::{Introduced, Params, read_json};
+use crate::extract::{At, Introduced, Params, read_json};
 use axum::Json;
 use axum::body::Body;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 pub async fn exec(
     app: State<App>,
     caller: Introduced,
-    Path(one): Path<String>,
+    At(one): At<String>,
     body: Body,
 ) -> Answer<Response> {
     let desk = desk(app, caller);
@@ -71,11 +71,7 @@ fn ran(cmd: String, result: ExecResult) -> Ran {
 }
 
 /// Those that run; what ended is in the list of the sandbox.
-pub async fn list(
-    app: State<App>,
-    caller: Introduced,
-    Path(one): Path<String>,
-) -> Answer<Json<Value>> {
+pub async fn list(app: State<App>, caller: Introduced, At(one): At<String>) -> Answer<Json<Value>> {
     let (id, ask) = (id(&one)?, Default::default());
     let all = desk(app, caller)
         .call(verb::ListProcesses { id, ask })
@@ -95,7 +91,7 @@ pub struct Kill {
 pub async fn kill(
     app: State<App>,
     caller: Introduced,
-    Path((one, selector)): Path<(String, String)>,
+    At((one, selector)): At<(String, String)>,
     Params(kill): Params<Kill>,
 ) -> Answer<StatusCode> {
     let ask = SignalProcess {
@@ -118,7 +114,7 @@ pub struct Since {
 pub async fn metrics(
     app: State<App>,
     caller: Introduced,
-    Path(one): Path<String>,
+    At(one): At<String>,
     Params(since): Params<Since>,
 ) -> Answer<Json<Value>> {
     let (id, ask) = (id(&one)?, ReadMetrics { range: since.range });

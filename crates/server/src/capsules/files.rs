@@ -3,10 +3,10 @@
 use super::shapes::{CapsuleAt, Entry};
 use super::{Answer, desk, id};
 use crate::app::App;
-use crate::extract::{Introduced, broken, limit, read_json, read_limited};
+use crate::extract::{At, Introduced, broken, limit, read_json, read_limited};
 use axum::Json;
 use axum::body::Body;
-use axum::extract::{Path, Request, State};
+use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures_util::StreamExt;
@@ -31,7 +31,7 @@ struct Query {
 pub async fn write(
     app: State<App>,
     caller: Introduced,
-    Path(one): Path<String>,
+    At(one): At<String>,
     request: Request,
 ) -> Answer<StatusCode> {
     let query: axum::extract::Query<Query> = axum::extract::Query::try_from_uri(request.uri())
@@ -104,7 +104,7 @@ fn form(body: &Bytes, boundary: &str) -> Result<(String, Bytes)> {
 pub async fn read(
     app: State<App>,
     caller: Introduced,
-    Path(one): Path<String>,
+    At(one): At<String>,
     body: Body,
 ) -> Answer<Response> {
     let at: CapsuleAt = read_json(body).await?;
@@ -123,7 +123,7 @@ pub async fn read(
 pub async fn list(
     app: State<App>,
     caller: Introduced,
-    Path(one): Path<String>,
+    At(one): At<String>,
     body: Body,
 ) -> Answer<Json<Value>> {
     let at: CapsuleAt = read_json(body).await?;
@@ -146,7 +146,7 @@ pub async fn list(
 pub async fn mkdir(
     app: State<App>,
     caller: Introduced,
-    Path(one): Path<String>,
+    At(one): At<String>,
     body: Body,
 ) -> Answer<Json<Value>> {
     let at: CapsuleAt = read_json(body).await?;
@@ -164,7 +164,7 @@ pub async fn mkdir(
 pub async fn remove(
     app: State<App>,
     caller: Introduced,
-    Path(one): Path<String>,
+    At(one): At<String>,
     body: Body,
 ) -> Answer<StatusCode> {
     let at: CapsuleAt = read_json(body).await?;

@@ -2,30 +2,25 @@
 //! with a `type`.
 
 use super::shapes::{NewCommand, NewTerminal};
+use super::telling::{Shape, Teller};
 use super::{Answer, Desk, desk, id};
 use crate::app::App;
-use crate::extract::{Introduced, parse_json};
-use crate::websocket::{accept, first};
+use crate::extract::{At, Introduced, Params, Upgrade, parse_json};
+use crate::websocket::{PING, accept, first};
 use crate::wording::worded;
-use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
-use axum::extract::{Path, State};
+use axum::extract::State;
+use axum::extract::ws::{Message, WebSocket};
 use axum::response::Response;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt, StreamExt};
-use motu_core::exec::{
-    Attach, Channel, ExecEvent, ExecInput, ExecSession, Selector, Started, TtySize,
-};
+use motu_core::exec::{Attach, ExecEvent, ExecInput, ExecSession, Selector, TtySize};
 use motu_core::id::random_name;
 use motu_core::{Error, Result, SandboxId, Signal, verb};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use std::time::Duration;
 use tokio::sync::mpsc;
-
-/// How often a terminal that is quiet says that it is there.
-const PING: Duration = Duration::from_secs(30);
 
 /// The first message for a command.
 #[derive(Debug, Deserialize)]
@@ -46,6 +41,8 @@ enum Open {
 #[serde(deny_unknown_fields)]
 struct Known {
     tag: String,
+    /// The byte of its output to go on at: `to` of the last message that came.
+    stdout_from: Option<u64>,
 }
 
 /// What a client says later. `stop` is for commands, the others are for terminals.
@@ -63,21 +60,12 @@ enum Later {
     Kill,
 }
 
-/// How output is told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Shape {
-    /// Two channels of text.
-    Command,
-    /// One channel of bytes.
-    Terminal,
-}
-
 /// Runs a command that ends with its caller.
 pub async fn exec(
     app: State<App>,
     caller: Introduced,
-    Path(one): Path<String>,
-    upgrade: WebSocketUpgrade,
+    At(one): At<String>,
+    Upgrade(upgrade): Upgrade,
 ) -> Answer<Response> {
     let (id, desk) = (id(&one)?, desk(app, caller));
     let app = desk.app.clone();
@@ -100,32 +88,41 @@ async fn started(desk: &Desk, id: SandboxId, new: NewCommand) -> Result<ExecSess
     desk.call(verb::ExecStream { id, ask }).await
 }
 
-/// Follows a process from the oldest output that is kept. Leaving ends nothing.
+/// Follows a process from the oldest output that is kept, or from where its caller has been. Leaving
+/// ends nothing.
 pub async fn process(
     app: State<App>,
     caller: Introduced,
-    Path((one, selector)): Path<(String, String)>,
-    upgrade: WebSocketUpgrade,
+    At((one, selector)): At<(String, String)>,
+    Params(from): Params<Attach>,
+    Upgrade(upgrade): Upgrade,
 ) -> Answer<Response> {
     let (id, selector) = (id(&one)?, Selector::parse(&selector)?);
     let desk = desk(app, caller);
-    let session = attached(&desk, id, selector).await?;
+    let session = attached(&desk, id, selector, from).await?;
     Ok(accept(&desk.app, upgrade, move |socket| {
         speak(socket, Ok(session), Shape::Command)
     }))
 }
 
-async fn attached(desk: &Desk, id: SandboxId, selector: Selector) -> Result<ExecSession> {
-    let ask = Attach::default();
-    desk.call(verb::AttachProcess { id, selector, ask }).await
+async fn attached(
+    desk: &Desk,
+    id: SandboxId,
+    selector: Selector,
+    ask: Attach,
+) -> Result<ExecSession> {
+    let call = verb::AttachProcess { id, selector, ask };
+    let mut session = desk.call(call).await?;
+    session.events = desk.app.while_serving(session.events);
+    Ok(session)
 }
 
 /// A program on a terminal, which goes on without its caller and is found by its tag.
 pub async fn pty(
     app: State<App>,
     caller: Introduced,
-    Path(one): Path<String>,
-    upgrade: WebSocketUpgrade,
+    At(one): At<String>,
+    Upgrade(upgrade): Upgrade,
 ) -> Answer<Response> {
     let (id, desk) = (id(&one)?, desk(app, caller));
     let app = desk.app.clone();
@@ -139,8 +136,12 @@ pub async fn pty(
 }
 
 async fn opened(desk: &Desk, id: SandboxId, open: Open) -> Result<ExecSession> {
+    let mut from = Attach::default();
     let tag = match open {
-        Open::Connect(known) => known.tag,
+        Open::Connect(known) => {
+            from.stdout_from = known.stdout_from;
+            known.tag
+        }
         Open::Start(new) => {
             let tag = new.tag.clone();
             let tag = tag.unwrap_or_else(|| format!("pty-{}", random_name(8)));
@@ -151,7 +152,7 @@ async fn opened(desk: &Desk, id: SandboxId, open: Open) -> Result<ExecSession> {
             tag
         }
     };
-    attached(desk, id, Selector::parse(&tag)?).await
+    attached(desk, id, Selector::parse(&tag)?, from).await
 }
 
 type Sink = SplitSink<WebSocket, Message>;
@@ -263,124 +264,9 @@ fn said(text: &[u8], shape: Shape) -> Result<Option<ExecInput>> {
     }
 }
 
-/// Turns events into messages.
-#[derive(Debug)]
-struct Teller {
-    shape: Shape,
-    stdout: Text,
-    stderr: Text,
-}
-
-impl Teller {
-    fn new(shape: Shape) -> Teller {
-        Teller {
-            shape,
-            stdout: Text::new("stdout"),
-            stderr: Text::new("stderr"),
-        }
-    }
-
-    fn event(&mut self, event: ExecEvent) -> Vec<Value> {
-        match event {
-            ExecEvent::Sandbox(_) => Vec::new(),
-            ExecEvent::Started(Started { pid, tag, .. }) => vec![match self.shape {
-                Shape::Command => json!({"type": "start", "pid": pid}),
-                Shape::Terminal => json!({"type": "started", "pid": pid, "tag": tag}),
-            }],
-            ExecEvent::Stdout(bytes) => match self.shape {
-                Shape::Command => self.stdout.piece(&bytes),
-                Shape::Terminal => {
-                    vec![json!({"type": "output", "data": STANDARD.encode(&bytes)})]
-                }
-            },
-            ExecEvent::Stderr(bytes) => self.stderr.piece(&bytes),
-            ExecEvent::Gap(gap) => {
-                let channel = match gap.channel {
-                    Channel::Stdout => "stdout",
-                    Channel::Stderr => "stderr",
-                };
-                vec![json!({"type": "gap", "channel": channel, "from": gap.from, "to": gap.to})]
-            }
-            ExecEvent::Exited(exited) => {
-                let mut told = self.stdout.rest();
-                told.extend(self.stderr.rest());
-                told.push(json!({
-                    "type": "exit", "exit_code": exited.exit_code, "timed_out": exited.timed_out,
-                }));
-                told
-            }
-        }
-    }
-}
-
-/// One channel, as text. A character that comes in two pieces is told whole; what is no text is
-/// told in base64.
-#[derive(Debug)]
-struct Text {
-    channel: &'static str,
-    rest: Vec<u8>,
-}
-
-impl Text {
-    fn new(channel: &'static str) -> Text {
-        Text {
-            channel,
-            rest: Vec::new(),
-        }
-    }
-
-    fn piece(&mut self, bytes: &[u8]) -> Vec<Value> {
-        self.rest.extend_from_slice(bytes);
-        let whole = match std::str::from_utf8(&self.rest) {
-            Ok(text) => text.len(),
-            Err(error) if error.error_len().is_none() => error.valid_up_to(),
-            Err(_) => return self.rest(),
-        };
-        let rest = self.rest.split_off(whole);
-        let told = std::mem::replace(&mut self.rest, rest);
-        match String::from_utf8(told) {
-            Ok(text) if !text.is_empty() => vec![json!({"type": self.channel, "data": text})],
-            _ => Vec::new(),
-        }
-    }
-
-    /// What is left, which is no text.
-    fn rest(&mut self) -> Vec<Value> {
-        let rest = std::mem::take(&mut self.rest);
-        match rest.is_empty() {
-            true => Vec::new(),
-            false => vec![json!({
-                "type": self.channel, "data": STANDARD.encode(rest), "encoding": "base64",
-            })],
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_character_in_two_pieces_is_one() {
-        let mut text = Text::new("stdout");
-        assert_eq!(
-            text.piece(b"a\xc3"),
-            [json!({"type": "stdout", "data": "a"})]
-        );
-        assert_eq!(
-            text.piece(b"\xa4"),
-            [json!({"type": "stdout", "data": "\u{e4}"})]
-        );
-        assert_eq!(text.piece(b"\xe2\x82"), [Value::Null; 0]);
-        let odd = json!({"type": "stdout", "data": "4oL/", "encoding": "base64"});
-        assert_eq!(text.piece(b"\xff"), [odd]);
-        assert_eq!(
-            text.piece(b"z\xe2"),
-            [json!({"type": "stdout", "data": "z"})]
-        );
-        let left = json!({"type": "stdout", "data": "4g==", "encoding": "base64"});
-        assert_eq!(text.rest(), [left]);
-    }
 
     #[test]
     fn what_a_client_says_is_checked() {

@@ -8,12 +8,13 @@ mod files;
 mod live;
 pub mod shapes;
 mod snapshots;
+mod telling;
 
 use crate::app::App;
-use crate::extract::{Introduced, read_json};
+use crate::extract::{At, Introduced, read_json};
 use crate::fault::Fault;
 use axum::body::Body;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::routing::{delete, get, post};
 use axum::{Json, Router};
 use http::StatusCode;
@@ -110,10 +111,14 @@ async fn create(
         name: name.clone(),
         ask: Default::default(),
     };
-    let (template, environment) = match desk.call(known).await {
-        Ok(_) => (Some(name), String::new()),
+    // One that was saved with its memory goes on with the disks that it has.
+    let (template, environment, keep) = match desk.call(known).await {
+        Ok(known) => {
+            let keep = known.asleep().is_none_or(|saved| saved.keep);
+            (Some(name), String::new(), keep)
+        }
         Err(error) if matches!(error.kind, ErrorKind::NotFound | ErrorKind::Invalid) => {
-            (None, name)
+            (None, name, true)
         }
         Err(error) => return Err(error.into()),
     };
@@ -129,7 +134,7 @@ async fn create(
         ttl_seconds: Some(TTL_SECONDS.max),
         idle_seconds,
         on_idle: idle_seconds.map_or(OnIdle::Destroy, |_| OnIdle::Pause),
-        keep: true,
+        keep,
         ..CreateSandbox::default()
     };
     let made = desk.call(verb::CreateSandbox { ask }).await?;
@@ -142,19 +147,11 @@ async fn list(app: State<App>, caller: Introduced) -> Answer<Json<Vec<Capsule>>>
     Ok(Json(all.into_iter().map(Capsule::of).collect()))
 }
 
-async fn find(
-    app: State<App>,
-    caller: Introduced,
-    Path(one): Path<String>,
-) -> Answer<Json<Capsule>> {
+async fn find(app: State<App>, caller: Introduced, At(one): At<String>) -> Answer<Json<Capsule>> {
     Ok(Json(desk(app, caller).sandbox(id(&one)?).await?))
 }
 
-async fn destroy(
-    app: State<App>,
-    caller: Introduced,
-    Path(one): Path<String>,
-) -> Answer<StatusCode> {
+async fn destroy(app: State<App>, caller: Introduced, At(one): At<String>) -> Answer<StatusCode> {
     let (id, ask) = (id(&one)?, Default::default());
     desk(app, caller)
         .call(verb::DestroySandbox { id, ask })
@@ -162,11 +159,7 @@ async fn destroy(
     Ok(StatusCode::NO_CONTENT)
 }
 
-async fn pause(
-    app: State<App>,
-    caller: Introduced,
-    Path(one): Path<String>,
-) -> Answer<Json<Capsule>> {
+async fn pause(app: State<App>, caller: Introduced, At(one): At<String>) -> Answer<Json<Capsule>> {
     let (id, ask) = (id(&one)?, Default::default());
     let paused = desk(app, caller)
         .call(verb::PauseSandbox { id, ask })
@@ -174,11 +167,7 @@ async fn pause(
     Ok(Json(Capsule::of(paused)))
 }
 
-async fn resume(
-    app: State<App>,
-    caller: Introduced,
-    Path(one): Path<String>,
-) -> Answer<Json<Capsule>> {
+async fn resume(app: State<App>, caller: Introduced, At(one): At<String>) -> Answer<Json<Capsule>> {
     let (id, ask) = (id(&one)?, Default::default());
     let resumed = desk(app, caller)
         .call(verb::ResumeSandbox { id, ask })
@@ -187,7 +176,7 @@ async fn resume(
 }
 
 /// Counts as activity.
-async fn ping(app: State<App>, caller: Introduced, Path(one): Path<String>) -> Answer<StatusCode> {
+async fn ping(app: State<App>, caller: Introduced, At(one): At<String>) -> Answer<StatusCode> {
     let (id, ask) = (id(&one)?, Keepalive::default());
     desk(app, caller).call(verb::KeepAlive { id, ask }).await?;
     Ok(StatusCode::NO_CONTENT)

@@ -3,10 +3,10 @@
 use super::shapes::{NewSnapshot, Saved};
 use super::{Answer, desk, id};
 use crate::app::App;
-use crate::extract::{Introduced, read_json};
+use crate::extract::{At, Introduced, read_json};
 use axum::Json;
 use axum::body::Body;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use http::StatusCode;
 use motu_core::commit::AfterCommit;
 use motu_core::template::SaveTemplate;
@@ -45,7 +45,7 @@ pub async fn list(app: State<App>, caller: Introduced) -> Answer<Json<Vec<Saved>
 pub async fn remove(
     app: State<App>,
     caller: Introduced,
-    Path(name): Path<String>,
+    At(name): At<String>,
 ) -> Answer<StatusCode> {
     let ask = Default::default();
     let remove = verb::RemoveTemplate { name, ask };

@@ -2,11 +2,11 @@
 
 use super::{Answer, whole};
 use crate::app::App;
-use crate::extract::Introduced;
+use crate::extract::{AddressParts, Introduced};
 use crate::stream::respond_lines;
 use crate::wording::worded;
 use axum::body::Body;
-use axum::extract::{RawPathParams, Request, State};
+use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream::BoxStream;
 use futures_util::{FutureExt, StreamExt, stream};
@@ -49,7 +49,7 @@ pub async fn download(content: ByteStream) -> Result<Body> {
 pub async fn steps<V: Verb<Extra = ProgressSink, Answer: Value>>(
     State(app): State<App>,
     Introduced(caller): Introduced,
-    parts: RawPathParams,
+    parts: AddressParts,
     request: Request,
 ) -> Answer<Response> {
     let call: V = whole(&parts, request).await?;

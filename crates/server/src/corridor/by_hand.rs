@@ -5,10 +5,10 @@ use super::answers::{content_type, reply};
 use super::{Answer, bytes, from_address, open, value, with_ask};
 use crate::app::App;
 use crate::events::{self as sse, Ids};
-use crate::extract::{self, Introduced, Params};
+use crate::extract::{self, AddressParts, Introduced, Params};
 use crate::stream::wants_frames;
 use axum::body::Body;
-use axum::extract::{RawPathParams, Request, State};
+use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
 use axum::{Json, Router};
@@ -57,7 +57,7 @@ pub fn serves(info: &Info) -> bool {
 async fn either<V, L>(
     app: State<App>,
     caller: Introduced,
-    parts: RawPathParams,
+    parts: AddressParts,
     request: Request,
 ) -> Answer<Response>
 where
@@ -73,7 +73,7 @@ where
 async fn run(
     State(app): State<App>,
     Introduced(caller): Introduced,
-    parts: RawPathParams,
+    parts: AddressParts,
     request: Request,
 ) -> Answer<Response> {
     if wants_frames(request.headers()) {
@@ -89,7 +89,7 @@ async fn run(
 async fn exec(
     State(app): State<App>,
     Introduced(caller): Introduced,
-    parts: RawPathParams,
+    parts: AddressParts,
     request: Request,
 ) -> Answer<Response> {
     if wants_frames(request.headers()) {
@@ -108,7 +108,7 @@ async fn exec(
 async fn decisions(
     State(app): State<App>,
     Introduced(caller): Introduced,
-    parts: RawPathParams,
+    parts: AddressParts,
     request: Request,
 ) -> Answer<Response> {
     let mut call: ReadDecisions = from_address(&parts, request.uri().query())?;
@@ -119,7 +119,8 @@ async fn decisions(
         // Nothing may be decided for long: the answer begins before the first line is there.
         let lines = app.gate.call(&caller, call, ()).await?;
         let kind = content_type(ReadDecisions::INFO.content);
-        return Ok(([kind], Body::from_stream(lines)).into_response());
+        let response = ([kind], Body::from_stream(lines)).into_response();
+        return Ok(app.body_while_serving(response));
     }
     // Who listens for events wants those to come.
     call.ask.follow = true;
@@ -128,14 +129,15 @@ async fn decisions(
     }
     let from = call.ask.from;
     let lines = app.gate.call(&caller, call, ()).await?;
-    Ok(sse::respond(lines, Ids::Bytes(from)))
+    // Its last event says that the sandbox is gone, which a server that leaves must not say.
+    Ok(app.body_while_serving(sse::respond(lines, Ids::Bytes(from))))
 }
 
 /// What happened, as lines, or as events that go on where a client has stopped listening.
 async fn events(
     State(app): State<App>,
     Introduced(caller): Introduced,
-    parts: RawPathParams,
+    parts: AddressParts,
     request: Request,
 ) -> Answer<Response> {
     let mut call: ReadEvents = from_address(&parts, request.uri().query())?;
@@ -165,7 +167,7 @@ struct Kill {
 async fn kill(
     State(app): State<App>,
     Introduced(caller): Introduced,
-    parts: RawPathParams,
+    parts: AddressParts,
     Params(kill): Params<Kill>,
 ) -> Answer<StatusCode> {
     let ask = SignalProcess {

@@ -2,9 +2,9 @@
 
 use super::{Answer, from_address};
 use crate::app::App;
-use crate::extract::Introduced;
+use crate::extract::{AddressParts, Introduced};
 use axum::body::Body;
-use axum::extract::{RawPathParams, Request, State};
+use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use hyper::upgrade::{OnUpgrade, Upgraded};
@@ -22,7 +22,7 @@ use tokio::net::UnixStream;
 pub async fn dial<V: Verb<Extra = (), Answer = Connection>>(
     State(app): State<App>,
     Introduced(caller): Introduced,
-    parts: RawPathParams,
+    parts: AddressParts,
     mut request: Request,
 ) -> Answer<Response> {
     let upgrade = upgrade(&mut request)?;
@@ -54,7 +54,7 @@ fn upgrade(request: &mut Request) -> Result<OnUpgrade> {
 
 /// Joins the caller's connection with the one inside, until both have ended.
 fn splice(app: &App, upgrade: OnUpgrade, inside: Connection) -> Response {
-    let guard = app.activity.enter();
+    let guard = app.activity.enter_open_ended();
     let Connection { read, write, file } = inside;
     let lent = file.is_some();
     tokio::spawn(async move {

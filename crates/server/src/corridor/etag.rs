@@ -5,8 +5,8 @@
 
 use super::{Answer, with_ask};
 use crate::app::App;
+use crate::extract::AddressParts;
 use crate::fault::Fault;
-use axum::extract::RawPathParams;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use motu_core::files::{FileEntry, StatFile, WriteFile};
@@ -85,7 +85,7 @@ pub fn is_conditional(headers: &HeaderMap) -> bool {
 /// or that there must be none. A file that does not fit already is refused at once.
 pub async fn condition(
     (app, caller): (&App, &Caller),
-    parts: &RawPathParams,
+    parts: &AddressParts,
     ask: &mut WriteFile,
     headers: &HeaderMap,
 ) -> Answer<()> {

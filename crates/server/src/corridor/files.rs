@@ -3,15 +3,15 @@
 use super::answers::{content_type, download, reply};
 use super::{Answer, etag, from_address, with_ask};
 use crate::app::App;
-use crate::extract::{self, Introduced};
+use crate::extract::{self, AddressParts, Introduced};
 use crate::fault::Fault;
 use crate::stream::respond_lines;
 use crate::wording::worded;
 use axum::body::Body;
-use axum::extract::{RawPathParams, Request, State};
+use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use futures_util::StreamExt;
+use futures_util::{StreamExt, stream};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use motu_api::wire::{ENTRY_HEADER, WatchLine};
 use motu_core::files::{ByteStream, FileEntry, ReadFile, StatFile};
@@ -22,7 +22,7 @@ use std::any::Any;
 pub async fn file<V: Verb<Extra = (), Ask = ReadFile, Answer = (FileEntry, ByteStream)>>(
     State(app): State<App>,
     Introduced(caller): Introduced,
-    parts: RawPathParams,
+    parts: AddressParts,
     request: Request,
 ) -> Answer<Response> {
     let mut call: V = from_address(&parts, request.uri().query())?;
@@ -62,7 +62,7 @@ pub async fn file<V: Verb<Extra = (), Ask = ReadFile, Answer = (FileEntry, ByteS
 pub async fn upload<V: Verb<Extra = ByteStream, Answer: Value>>(
     State(app): State<App>,
     Introduced(caller): Introduced,
-    parts: RawPathParams,
+    parts: AddressParts,
     request: Request,
 ) -> Answer<Response> {
     let mut call: V = from_address(&parts, request.uri().query())?;
@@ -88,7 +88,7 @@ pub async fn upload<V: Verb<Extra = ByteStream, Answer: Value>>(
 pub async fn lines<V: Verb<Extra = (), Answer = Changes>>(
     State(app): State<App>,
     Introduced(caller): Introduced,
-    parts: RawPathParams,
+    parts: AddressParts,
     request: Request,
 ) -> Answer<Response> {
     let call: V = from_address(&parts, request.uri().query())?;
@@ -97,7 +97,16 @@ pub async fn lines<V: Verb<Extra = (), Answer = Changes>>(
         Ok(change) => WatchLine::Change(change),
         Err(error) => WatchLine::Error(worded(error)),
     });
-    Ok(respond_lines(lines.boxed()))
+    let stopping = app.stopping.clone();
+    let last = stream::once(async move {
+        let error = Error::unavailable("the daemon leaves, and its watches with it");
+        let error = error.hint("watch again in a moment");
+        stopping.borrow().then(|| WatchLine::Error(worded(error)))
+    });
+    let last = last.filter_map(std::future::ready);
+    Ok(respond_lines(
+        app.while_serving(lines.boxed()).chain(last).boxed(),
+    ))
 }
 
 /// A body as it arrives. One that breaks off ends in an error, so that half a file is not taken for a whole one.

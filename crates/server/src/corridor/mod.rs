@@ -10,15 +10,15 @@ mod etag;
 mod files;
 
 use crate::app::App;
-use crate::extract::{self, Introduced, Upgrade};
+use crate::extract::{self, AddressParts, Introduced, Upgrade};
 use crate::fault::Fault;
 use crate::stream::{Inbound, respond};
-use crate::websocket;
+use crate::websocket::{self, Mode};
 pub use by_hand::KILL_PATH;
 
 use answers::{download, reply};
 use axum::Router;
-use axum::extract::{RawPathParams, Request, State};
+use axum::extract::{Request, State};
 use axum::handler::Handler;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, on};
@@ -28,6 +28,7 @@ use motu_core::files::{ByteStream, FileEntry, ReadFile};
 use motu_core::report::ProgressSink;
 use motu_core::runtime::Connection;
 use motu_core::verb::{self, Ask, Changes, Info, Method, Value, Verb, Visit};
+use motu_gate::Caller;
 use std::sync::Arc;
 
 /// What a handler gives.
@@ -59,7 +60,7 @@ impl Routes {
 
     fn verb<F, R>(&mut self, info: &Info, handler: F)
     where
-        F: Fn(State<App>, Introduced, RawPathParams, Request) -> R + Send + Sync + 'static,
+        F: Fn(State<App>, Introduced, AddressParts, Request) -> R + Send + Sync + 'static,
         R: Future<Output: IntoResponse> + Send + 'static,
     {
         if !by_hand::serves(info) {
@@ -68,7 +69,7 @@ impl Routes {
     }
 
     fn handle(&mut self, method: MethodFilter, path: &str, handling: Handling) {
-        let handler = move |app: State<App>, caller: Introduced, parts: RawPathParams, ask| {
+        let handler = move |app: State<App>, caller: Introduced, parts: AddressParts, ask| {
             handling(app, caller, parts, ask)
         };
         self.add(method, path, handler);
@@ -78,14 +79,14 @@ impl Routes {
 /// A handler whose type does not tell its verb: what the router makes of a handler is then
 /// compiled once, and not for each of some hundred and fifty.
 type Handling = Arc<
-    dyn Fn(State<App>, Introduced, RawPathParams, Request) -> BoxFuture<'static, Response>
+    dyn Fn(State<App>, Introduced, AddressParts, Request) -> BoxFuture<'static, Response>
         + Send
         + Sync,
 >;
 
 fn boxed<F, R>(handler: F) -> Handling
 where
-    F: Fn(State<App>, Introduced, RawPathParams, Request) -> R + Send + Sync + 'static,
+    F: Fn(State<App>, Introduced, AddressParts, Request) -> R + Send + Sync + 'static,
     R: Future<Output: IntoResponse> + Send + 'static,
 {
     Arc::new(move |app, caller, parts, request| {
@@ -152,18 +153,18 @@ impl Visit for Routes {
 }
 
 /// A call from the parts of its address and its query.
-fn from_address<V: Verb>(parts: &RawPathParams, query: Option<&str>) -> Answer<V> {
+fn from_address<V: Verb>(parts: &AddressParts, query: Option<&str>) -> Answer<V> {
     let ask = motu_api::address::from_query(query.unwrap_or_default())?;
     with_ask(parts, ask)
 }
 
-fn with_ask<V: Verb>(parts: &RawPathParams, ask: V::Ask) -> Answer<V> {
+fn with_ask<V: Verb>(parts: &AddressParts, ask: V::Ask) -> Answer<V> {
     let parts: Vec<&str> = parts.iter().map(|(_, value)| value).collect();
     Ok(V::read(&parts, ask)?)
 }
 
 /// A call from its address and, where it says so, its body.
-async fn whole<V: Verb>(parts: &RawPathParams, request: Request) -> Answer<V> {
+async fn whole<V: Verb>(parts: &AddressParts, request: Request) -> Answer<V> {
     if V::INFO.asks_in_query() {
         return from_address(parts, request.uri().query());
     }
@@ -175,7 +176,7 @@ async fn whole<V: Verb>(parts: &RawPathParams, request: Request) -> Answer<V> {
 async fn value<V: Verb<Extra = (), Answer: Value>>(
     State(app): State<App>,
     Introduced(caller): Introduced,
-    parts: RawPathParams,
+    parts: AddressParts,
     request: Request,
 ) -> Answer<Response> {
     let asked = (V::INFO.method == Method::Get).then(|| request.headers().clone());
@@ -190,7 +191,7 @@ async fn value<V: Verb<Extra = (), Answer: Value>>(
 async fn text<V: Verb<Extra = (), Answer = String>>(
     State(app): State<App>,
     Introduced(caller): Introduced,
-    parts: RawPathParams,
+    parts: AddressParts,
     request: Request,
 ) -> Answer<String> {
     let call: V = whole(&parts, request).await?;
@@ -200,7 +201,7 @@ async fn text<V: Verb<Extra = (), Answer = String>>(
 async fn open<V: Verb<Extra = (), Answer = ExecSession>>(
     State(app): State<App>,
     Introduced(caller): Introduced,
-    parts: RawPathParams,
+    parts: AddressParts,
     request: Request,
 ) -> Answer<Response> {
     let mut inbound = Inbound::new(request.into_body());
@@ -212,25 +213,39 @@ async fn open<V: Verb<Extra = (), Answer = ExecSession>>(
 async fn open_ws<V: Verb<Extra = (), Answer = ExecSession>>(
     State(app): State<App>,
     Introduced(caller): Introduced,
-    parts: RawPathParams,
+    parts: AddressParts,
+    uri: http::Uri,
     Upgrade(upgrade): Upgrade,
-) -> Response {
+) -> Answer<Response> {
+    let (mode, _) = Mode::read(uri.query().unwrap_or_default())?;
     let gate = app.gate.clone();
     let parts: Vec<String> = parts.iter().map(|(_, value)| value.to_string()).collect();
-    websocket::serve(&app, upgrade, |ask: V::Ask| async move {
+    let open = |ask: V::Ask| async move {
         let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
         gate.call(&caller, V::read(&parts, ask)?, ()).await
-    })
+    };
+    Ok(websocket::serve(&app, upgrade, mode, open))
+}
+
+/// What runs on without its callers, as one of them sees it: until the server leaves, too.
+async fn attached<V: Verb<Extra = (), Answer = ExecSession>>(
+    app: &App,
+    caller: &Caller,
+    call: V,
+) -> Answer<ExecSession> {
+    let mut session = app.gate.call(caller, call, ()).await?;
+    session.events = app.while_serving(session.events);
+    Ok(session)
 }
 
 async fn attach<V: Verb<Extra = (), Answer = ExecSession>>(
     State(app): State<App>,
     Introduced(caller): Introduced,
-    parts: RawPathParams,
+    parts: AddressParts,
     request: Request,
 ) -> Answer<Response> {
     let call: V = from_address(&parts, request.uri().query())?;
-    let session = app.gate.call(&caller, call, ()).await?;
+    let session = attached(&app, &caller, call).await?;
     Ok(respond(&app, session, Inbound::new(request.into_body())))
 }
 
@@ -238,34 +253,40 @@ async fn attach<V: Verb<Extra = (), Answer = ExecSession>>(
 async fn follow<V: Verb<Extra = (), Answer = ExecSession>>(
     State(app): State<App>,
     Introduced(caller): Introduced,
-    parts: RawPathParams,
+    parts: AddressParts,
     request: Request,
 ) -> Answer<Response> {
     let call: V = from_address(&parts, request.uri().query())?;
-    let session = app.gate.call(&caller, call, ()).await?;
+    let session = attached(&app, &caller, call).await?;
     Ok(respond(&app, session, Inbound::none()))
 }
 
 async fn attach_ws<V: Verb<Extra = (), Answer = ExecSession>>(
     State(app): State<App>,
     Introduced(caller): Introduced,
-    parts: RawPathParams,
+    parts: AddressParts,
     uri: http::Uri,
     Upgrade(upgrade): Upgrade,
 ) -> Answer<Response> {
-    let call: V = from_address(&parts, uri.query())?;
-    let session = app.gate.call(&caller, call, ()).await?;
-    Ok(websocket::serve_attached(&app, upgrade, session))
+    let (mode, query) = Mode::read(uri.query().unwrap_or_default())?;
+    let call: V = from_address(&parts, Some(&query))?;
+    let session = attached(&app, &caller, call).await?;
+    Ok(websocket::serve_attached(&app, upgrade, mode, session))
 }
 
 async fn bytes<V: Verb<Extra = (), Answer = ByteStream>>(
     State(app): State<App>,
     Introduced(caller): Introduced,
-    parts: RawPathParams,
+    parts: AddressParts,
     request: Request,
 ) -> Answer<Response> {
     let call: V = from_address(&parts, request.uri().query())?;
     let content = app.gate.call(&caller, call, ()).await?;
     let kind = answers::content_type(V::INFO.content);
-    Ok(([kind], download(content).await?).into_response())
+    let response = ([kind], download(content).await?).into_response();
+    // A download has an end to wait for, the audit log has none.
+    Ok(match V::INFO.name == verb::FollowAudit::INFO.name {
+        true => app.body_while_serving(response),
+        false => response,
+    })
 }

@@ -5,7 +5,7 @@ use crate::capsules::shapes::{
     Capsule, CapsuleAt, Entry, NewCapsule, NewCommand, NewSnapshot, Point, Ran, Running, Saved,
     Started,
 };
-use motu_core::exec::SignalProcess;
+use motu_core::exec::{Attach, SignalProcess};
 use motu_core::form;
 use motu_core::metrics::ReadMetrics;
 use motu_core::verb::{self, Info, Verb};
@@ -350,23 +350,27 @@ impl Document {
             (
                 "/v1/capsules/{id}/exec/stream",
                 "exec_capsule_ws",
-                "Run a command over a WebSocket\n\nMessages are JSON. The first is `{\"type\": \"start\"}` with the fields of a `CapsuleCommand`; `{\"type\": \"stop\"}` or leaving ends the command. Answers have the types `start` (`pid`), `stdout` and `stderr` (`data`; `encoding` is `base64` where it is no text), `exit` (`exit_code`) and `error`.",
+                "Run a command over a WebSocket\n\nMessages are JSON. The first is `{\"type\": \"start\"}` with the fields of a `CapsuleCommand`; `{\"type\": \"stop\"}` or leaving ends the command. Answers have the types `start` (`pid`), `stdout` and `stderr` (`data`; `encoding` is `base64` where it is no text; `from` and `to`: which bytes of the channel), `exit` (`exit_code`) and `error`.",
             ),
             (
                 "/v1/capsules/{id}/pty",
                 "open_capsule_pty_ws",
-                "A program on a terminal over a WebSocket\n\nMessages are JSON. The first is `{\"type\": \"start\"}` with the fields of a `CapsuleTerminal`, or `{\"type\": \"connect\", \"tag\": …}`; then `input` (`data` in base64), `resize` (`cols`, `rows`) and `kill`. Answers have the types `started` (`tag`, `pid`), `output` (`data` in base64), `gap`, `exit`, `error` and `ping`. Leaving ends nothing.",
+                "A program on a terminal over a WebSocket\n\nMessages are JSON. The first is `{\"type\": \"start\"}` with the fields of a `CapsuleTerminal`, or `{\"type\": \"connect\", \"tag\": …}`, with the last `to` as `stdout_from` to go on there; then `input` (`data` in base64), `resize` (`cols`, `rows`) and `kill`. Answers have the types `started` (`tag`, `pid`), `output` (`data` in base64, `from`, `to`), `gap`, `exit`, `error` and `ping`. Leaving ends nothing.",
             ),
             (
                 "/v1/capsules/{id}/processes/{selector}/stream",
                 "follow_capsule_process_ws",
-                "Follow a process over a WebSocket\n\nThe answers of `exec_capsule_ws`, from the oldest output that is kept. Leaving ends nothing.",
+                "Follow a process over a WebSocket\n\nThe answers of `exec_capsule_ws` and `gap`, from the oldest output that is kept, or from where the query says. Leaving ends nothing.",
             ),
         ];
         self.refer::<crate::capsules::shapes::NewTerminal>();
         for (path, name, about) in rows {
             let parameters = match path.contains("{selector}") {
-                true => path_parameters::<verb::SignalOne>(),
+                true => {
+                    let mut parameters = path_parameters::<verb::SignalOne>();
+                    parameters.extend(query_parameters::<Attach>());
+                    parameters
+                }
                 false => path_parameters::<verb::GetSandbox>(),
             };
             let at = At {

@@ -1,17 +1,28 @@
 //! Values that the stub answers with.
 
 use jiff::Timestamp;
-use motu_core::exec::{ExecEvent, Exited, Started};
+use motu_core::exec::{AttachFrom, ExecEvent, Exited, Selector, Started};
 use motu_core::files::{FileEntry, FileType, GuestPath};
 use motu_core::report::Version;
 use motu_core::sandbox::{Sandbox, State};
-use motu_core::{Error, Isolation, Result, SandboxId};
+use motu_core::{Error, ErrorKind, Isolation, Result, SandboxId};
 use std::sync::Arc;
 use tokio::sync::Notify;
 
 /// Of verbs that no test of the translation needs: the corridor is the same for all of them.
 pub fn nothing<T>() -> Result<T> {
     Err(Error::unsupported("the stub does not do this"))
+}
+
+/// Fails for the sandbox `fails-KIND`, with `-` for `_`, in this way.
+pub fn failing(id: &SandboxId) -> Result<()> {
+    let asked = id.as_str().strip_prefix("fails-").unwrap_or_default();
+    let kind = ErrorKind::ALL
+        .into_iter()
+        .find(|kind| kind.as_str().replace('_', "-") == asked);
+    kind.map_or(Ok(()), |kind| {
+        Err(Error::new(kind, "as asked").hint("once more"))
+    })
 }
 
 pub fn version() -> Version {
@@ -88,6 +99,24 @@ pub fn started() -> ExecEvent {
         stdout_from: 0,
         stderr_from: 0,
     })
+}
+
+/// The output of the process `kept`, of which the first four bytes are gone.
+pub fn kept(process: &Selector, from: AttachFrom) -> Option<Vec<ExecEvent>> {
+    let (all, oldest) = ("0123456789", 4);
+    let first = match from {
+        AttachFrom::Offsets { stdout, .. } => (stdout as usize).min(all.len()),
+        _ => oldest,
+    };
+    let begun = ExecEvent::Started(Started {
+        pid: 7,
+        tag: "kept".to_string(),
+        stdout_from: first as u64,
+        stderr_from: 0,
+    });
+    let text = all.get(first..)?;
+    let found = *process == Selector::Tag("kept".to_string());
+    found.then(|| vec![begun, ExecEvent::Stdout(text.into())])
 }
 
 /// Tells when a session goes away before its command has ended.

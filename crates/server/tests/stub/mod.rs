@@ -66,6 +66,7 @@ impl Stub {
                 Ok(exited(3)),
             ])
             .boxed(),
+            ["true"] => stream::iter([Ok(exited(0))]).boxed(),
             ["fail"] => stream::iter([Err(Error::transport("the guest is gone"))]).boxed(),
             ["cat"] => cat(inputs),
             ["flood", chunks] => self.flood(chunks.parse().unwrap()),
@@ -333,6 +334,7 @@ impl Service for Stub {
         Ok(SandboxList::new(vec![sandbox(&SandboxId::parse("sb-a")?)]))
     }
     async fn get_sandbox(&self, id: &SandboxId) -> Result<Sandbox> {
+        made::failing(id)?;
         if id.as_str() == "missing" {
             return Err(Error::not_found("no sandbox missing")
                 .hint(hint![verb("list_sandboxes"), " lists them"]));
@@ -406,6 +408,9 @@ impl Service for Stub {
     }
     async fn attach(&self, _: &SandboxId, process: &Selector, ask: Attach) -> Result<ExecSession> {
         let from = ask.begin()?;
+        if let Some(head) = made::kept(process, from) {
+            return self.start(&Program::argv(["true"]).into(), head);
+        }
         let text = format!("{process:?} {from:?}");
         let request = ExecRequest::from(Program {
             command: vec!["echo".to_string(), text],

@@ -404,6 +404,7 @@ class AsyncVerbs(AsyncTransport):
     async def create_key(
         self,
         *,
+        bounds: types.Bounds | Mapping[str, Any] | None = None,
         calls_per_minute: int | None = None,
         expires_seconds: int | None = None,
         name: str | None = None,
@@ -412,6 +413,7 @@ class AsyncVerbs(AsyncTransport):
     ) -> types.KeyCreated:
         """Make a key for callers of other hosts."""
         return await self._json(types.KeyCreated, "POST", "/v1/keys", body=wire.request({
+            "bounds": bounds,
             "calls_per_minute": calls_per_minute,
             "expires_seconds": expires_seconds,
             "name": name,
@@ -833,15 +835,19 @@ class AsyncVerbs(AsyncTransport):
         self,
         sandbox_id: str,
         *,
+        env: Mapping[str, str] | None = None,
         idle_seconds: int | None = None,
         on_idle: types.OnIdle | None = None,
         ttl_seconds: int | None = None,
+        user: str | None = None,
     ) -> types.Sandbox:
         """Start the time to live again."""
         return await self._json(types.Sandbox, "POST", f"/v1/sandboxes/{wire.segment(sandbox_id)}/keepalive", body=wire.request({
+            "env": env,
             "idle_seconds": idle_seconds,
             "on_idle": on_idle,
             "ttl_seconds": ttl_seconds,
+            "user": user,
         }))
 
     async def metrics(self, sandbox_id: str) -> types.Metrics:
@@ -2046,6 +2052,7 @@ class Verbs(Transport):
     def create_key(
         self,
         *,
+        bounds: types.Bounds | Mapping[str, Any] | None = None,
         calls_per_minute: int | None = None,
         expires_seconds: int | None = None,
         name: str | None = None,
@@ -2054,6 +2061,7 @@ class Verbs(Transport):
     ) -> types.KeyCreated:
         """Make a key for callers of other hosts."""
         return self._json(types.KeyCreated, "POST", "/v1/keys", body=wire.request({
+            "bounds": bounds,
             "calls_per_minute": calls_per_minute,
             "expires_seconds": expires_seconds,
             "name": name,
@@ -2475,15 +2483,19 @@ class Verbs(Transport):
         self,
         sandbox_id: str,
         *,
+        env: Mapping[str, str] | None = None,
         idle_seconds: int | None = None,
         on_idle: types.OnIdle | None = None,
         ttl_seconds: int | None = None,
+        user: str | None = None,
     ) -> types.Sandbox:
         """Start the time to live again."""
         return self._json(types.Sandbox, "POST", f"/v1/sandboxes/{wire.segment(sandbox_id)}/keepalive", body=wire.request({
+            "env": env,
             "idle_seconds": idle_seconds,
             "on_idle": on_idle,
             "ttl_seconds": ttl_seconds,
+            "user": user,
         }))
 
     def metrics(self, sandbox_id: str) -> types.Metrics:

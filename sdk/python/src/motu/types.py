@@ -255,6 +255,16 @@ class Backup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """What a key may ask for beside what its project and this host allow."""
+    #: How large one machine may be; as large as the host allows where it says nothing.
+    most: Size | None = None
+    #: The only policies that its sandboxes, calls and builds may have; any when empty. No network is always
+    #: allowed.
+    policies: list[str] = field(default_factory=lambda: [])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BuildContext:
     """Files that wait for a build. They are gone after it, or after an hour."""
     bytes: int
@@ -640,6 +650,8 @@ class ConfigureTerminal:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateKey:
     """What a new key is to be."""
+    #: What the machines made with it may be.
+    bounds: Bounds | None = None
     #: Calls that it may make in a minute; 0 (the default) is any number.
     calls_per_minute: int | None = None
     #: How long it is good for; until it is revoked when missing.
@@ -1226,17 +1238,23 @@ class HostEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Keepalive:
-    """The time to live, from now on."""
+    """The time to live, and how commands start, from now on."""
+    #: Variables that every command gets beside those it gets already.
+    env: dict[str, str] = field(default_factory=lambda: {})
     #: How long nobody may use it from now on; as before when missing.
     idle_seconds: int | None = None
     on_idle: OnIdle | None = None
     #: A new time to live; the old one again when missing.
     ttl_seconds: int | None = None
+    #: Whom commands run as that name nobody; as before when missing.
+    user: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Key:
     """What may be said of a key."""
+    #: What the machines made with it may be.
+    bounds: Bounds | None = None
     #: 0 is any number.
     calls_per_minute: int | None = None
     created_at: datetime
@@ -1254,6 +1272,8 @@ class Key:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyCreated:
     """A new key, with what callers send. It is shown this once."""
+    #: What the machines made with it may be.
+    bounds: Bounds | None = None
     #: 0 is any number.
     calls_per_minute: int | None = None
     created_at: datetime

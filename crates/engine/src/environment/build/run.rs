@@ -196,6 +196,7 @@ impl Builder<'_> {
         let ask = &self.ask;
         let request = CreateSandbox {
             owner: ask.owner.clone(),
+            bounds: ask.bounds.clone(),
             environment: "build".to_string(),
             root: Some(root),
             runtime: Some(ask.runtime.clone().unwrap_or(RUNTIME.to_string())),
