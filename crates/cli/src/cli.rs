@@ -4,7 +4,7 @@ use crate::commands;
 use crate::context::Context;
 use crate::failure::{Reader, exit_code, tell};
 use crate::home::Place;
-use crate::remote;
+use crate::{remote, show};
 use clap::error::{ContextKind, ContextValue, ErrorKind as Usage};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use motu_core::{Error, ErrorKind, Result};
@@ -189,12 +189,12 @@ pub fn parse() -> std::result::Result<Cli, ExitCode> {
         let mistake = with_tip(mistake);
         match mistake.kind() {
             Usage::DisplayHelp | Usage::DisplayVersion => {
-                let _ = mistake.print();
+                show::print(&mistake.render().ansi().to_string());
                 ExitCode::SUCCESS
             }
             _ if asked_for_json() => tell(misused(&mistake.render().to_string()), Reader::Program),
             _ => {
-                let _ = mistake.print();
+                show::note(&mistake.render().ansi().to_string());
                 exit_code(ErrorKind::Invalid)
             }
         }
@@ -306,7 +306,7 @@ impl Command {
             Command::Events(args) => wait(args.run(context)),
             Command::Doctor(args) => wait(args.run(context)),
             Command::Backup(args) => wait(args.run(context)),
-            Command::Restore(args) => args.run(context),
+            Command::Restore(args) => wait(args.run(context)),
             Command::Recover(args) => wait(args.run(context)),
             Command::Demo(args) => wait(args.run(context)),
             Command::Version(args) => wait(args.run(context)),

@@ -100,7 +100,7 @@ pub async fn follow(session: ExecSession, live: Live) -> Result<ExitCode> {
 pub fn unread(Broken(errno): Broken) -> Result<ExitCode> {
     match errno {
         Errno::PIPE => Ok(ExitCode::from(UNREAD)),
-        errno => Err(Error::io("write the output", &errno.into())),
+        errno => Err(show::cut(&errno.into())),
     }
 }
 

@@ -7,10 +7,11 @@
 use crate::table;
 use anstyle::{AnsiColor, Color, Style};
 use jiff::Timestamp;
-use motu_core::{Error, Isolation};
+use motu_core::{Error, Isolation, Result};
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::io::{IsTerminal, Write as _};
+use std::ops::ControlFlow;
 use std::sync::OnceLock;
 
 pub const RED: AnsiColor = AnsiColor::Red;
@@ -70,12 +71,33 @@ fn keep(written: std::io::Result<()>) {
 pub fn finish() -> Option<Error> {
     keep(std::io::stdout().flush());
     let lost = LOST.get()?;
-    let full = lost.kind() == std::io::ErrorKind::StorageFull;
-    let error = match full {
-        true => Error::limit("the output could not be written: its device is full"),
-        false => Error::unavailable(format!("the output could not be written: {lost}")),
-    };
-    Some(error.hint("what the command did is done; only its answer was lost"))
+    Some(unwritten(lost).hint("what the command did is done; only its answer was lost"))
+}
+
+/// The error of output that could not be written. Its device need not be the one of our state, so
+/// freeing space there is no advice.
+fn unwritten(error: &std::io::Error) -> Error {
+    match error.kind() {
+        std::io::ErrorKind::StorageFull => {
+            Error::limit("the output could not be written: its device is full")
+        }
+        _ => Error::unavailable(format!("the output could not be written: {error}")),
+    }
+}
+
+/// The error of output that was cut in the middle.
+pub fn cut(error: &std::io::Error) -> Error {
+    unwritten(error).hint("make room where the output goes, or send it somewhere else")
+}
+
+/// Writes a piece of a stream to standard output. Breaks off when nobody reads it any more.
+pub fn stream(bytes: &[u8]) -> Result<ControlFlow<()>> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(bytes).and_then(|()| out.flush()) {
+        Ok(()) => Ok(ControlFlow::Continue(())),
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(ControlFlow::Break(())),
+        Err(error) => Err(cut(&error)),
+    }
 }
 
 /// Writes to standard output.

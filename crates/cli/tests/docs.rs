@@ -179,3 +179,102 @@ fn every_limit_is_kept_somewhere() {
         assert!(used, "{} is in the table, and nothing keeps it", limit.name);
     }
 }
+
+fn root() -> std::path::PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// The names of what is in a directory, sorted.
+fn names_in(directory: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(directory).expect("sources can be read");
+    let names = entries.map(|entry| entry.expect("sources can be read").file_name());
+    let mut names: Vec<String> = names.map(|name| name.to_string_lossy().into()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn every_crate_is_in_the_table_of_the_readme() {
+    let page = std::fs::read_to_string(root().join("README.md")).expect("pages can be read");
+    let rows: String = page
+        .lines()
+        .filter(|line| line.starts_with("| `crates/"))
+        .collect();
+    // One row stands for all runtimes.
+    let wanted = names_in(&root().join("crates")).into_iter();
+    let wanted: Vec<String> = wanted
+        .map(|name| match name.as_str() {
+            "runtimes" => "`crates/runtimes/*`".to_string(),
+            name => format!("`crates/{name}`"),
+        })
+        .collect();
+    for name in &wanted {
+        assert!(rows.contains(name), "README.md has no row for {name}");
+    }
+    let named = rows.matches("`crates/").count();
+    assert_eq!(named, wanted.len(), "README.md names crates that are gone");
+}
+
+/// The names of checks in a source file: the first word given to what makes a check, or `name`
+/// where the check is built in place.
+fn checks_in(source: &str) -> Vec<String> {
+    // Tests make checks of their own.
+    let source = source.split("#[cfg(test)]").next().unwrap_or_default();
+    let makers = ["check(", "good(", "bad(", "failed(", "program("];
+    let places = ["let name = ", "const NAME: &str = ", " name: "];
+    let mut names = Vec::new();
+    for begin in makers.iter().chain(&places) {
+        for rest in source.split(begin).skip(1) {
+            let name = rest.trim_start().strip_prefix('"');
+            names.extend(name.and_then(|name| Some(name.split_once('"')?.0.to_string())));
+        }
+    }
+    names.sort();
+    names.dedup();
+    names
+}
+
+/// The lines of the tables below a heading of docs/troubleshooting.md that names the runtime.
+fn told_of(page: &str, runtime: &str) -> String {
+    let sections = page.split("\n### ").skip(1);
+    let named = sections.filter(|section| {
+        let heading = section.lines().next().unwrap_or_default();
+        heading.contains(&format!("`{runtime}`"))
+    });
+    let text: String = named.collect();
+    assert!(!text.is_empty(), "no heading names the runtime {runtime}");
+    let rows = text.lines().filter(|line| line.starts_with("| `"));
+    rows.map(|row| row.split(" | ").next().unwrap_or_default())
+        .collect()
+}
+
+#[test]
+fn every_line_of_doctor_is_told_in_troubleshooting() {
+    let page = root().join("docs/troubleshooting.md");
+    let page = std::fs::read_to_string(page).expect("pages can be read");
+    let mut compared = 0;
+    let mut compare = |runtime: &str, file: &Path| {
+        let Ok(source) = std::fs::read_to_string(file) else {
+            return;
+        };
+        let told = told_of(&page, runtime);
+        for name in checks_in(&source) {
+            let row = format!("`{name}`");
+            assert!(told.contains(&row), "{runtime}: nothing is told of {row}");
+            compared += 1;
+        }
+    };
+    let runtimes = root().join("crates/runtimes");
+    // `fake` is for tests, and `local` is what runtimes share.
+    let real = |name: &String| !["fake", "local"].contains(&name.as_str());
+    for runtime in names_in(&runtimes).into_iter().filter(real) {
+        let place = match runtime.as_str() {
+            "proot" => "src/tool.rs",
+            "host" => "src/lib.rs",
+            _ => "src/check.rs",
+        };
+        compare(&runtime, &runtimes.join(&runtime).join(place));
+    }
+    compare("host", &root().join("crates/engine/src/doctor.rs"));
+    assert!(compared >= 35, "only {compared} lines were compared");
+}

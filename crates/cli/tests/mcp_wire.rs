@@ -2,8 +2,12 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
+#[path = "stories/root.rs"]
+mod root;
 #[path = "mcp/server.rs"]
 mod server;
+#[path = "mcp/sessions.rs"]
+mod sessions;
 #[expect(dead_code, reason = "other stories compare text")]
 mod story;
 

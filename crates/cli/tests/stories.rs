@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
+#[path = "stories/lost.rs"]
+mod lost;
 mod story;
 
 use insta::assert_snapshot;
@@ -492,30 +494,4 @@ fn a_time_to_live_that_ends_a_run_is_a_timeout() {
     hint: ask for a longer one with --ttl-seconds
     [exit code: 124]
     "#);
-}
-
-#[test]
-fn output_that_is_lost_is_an_error() {
-    let story = Story::new();
-    let commands: [&[&str]; 6] = [
-        &["version"],
-        &["version", "--json"],
-        &["ps"],
-        &["workspace", "list", "--json"],
-        &["env", "list"],
-        &["completions", "bash"],
-    ];
-    for command in commands {
-        let full = std::fs::File::options().write(true).open("/dev/full");
-        let ran = story.command(command).stdout(full.unwrap()).output();
-        let ran = ran.unwrap();
-        let told = String::from_utf8_lossy(&ran.stderr);
-        assert_eq!(ran.status.code(), Some(106), "{command:?}: {told}");
-        assert!(told.contains("its device is full"), "{command:?}: {told}");
-        // A closed reader is no error.
-        let gone = story.command(command).stdout(Stdio::piped()).spawn();
-        let mut gone = gone.unwrap();
-        drop(gone.stdout.take());
-        assert_eq!(gone.wait().unwrap().code(), Some(0), "{command:?}");
-    }
 }

@@ -142,9 +142,14 @@ fn a_session_runs_asks_shows_and_is_replayed() {
     told!(motu(&["run", "build", "true"]), @r#"
     ------- stderr -------
     error: "build" was terminated
-    hint: its transcript stays; open a session under another name
+    hint: its transcript stays until `motu terminal open "build"` makes a new session of that name
     [exit code: 105]
     "#);
+    // It is as the hint says.
+    assert_eq!(motu(&["transcript", "build"]).code, 0);
+    assert_eq!(json(&story, &["open", "build"])["created"], true);
+    let afresh = motu(&["transcript", "build"]);
+    assert!(!afresh.stdout.contains("got 8"), "{afresh}");
     told!(motu(&["run", "other", "true"]), @r#"
     ------- stderr -------
     error: there is no terminal session other

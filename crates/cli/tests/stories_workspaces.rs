@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
+#[path = "stories/given.rs"]
+mod given;
 mod story;
 
 use insta::assert_snapshot;

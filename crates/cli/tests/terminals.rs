@@ -132,7 +132,7 @@ fn opening_says_everything_that_was_asked_for() {
     told!(world.motu(&["open", "over"]), @r#"
     ------- stderr -------
     error: "over" was terminated
-    hint: its transcript stays; open a session under another name
+    hint: its transcript stays until `motu terminal open "over"` makes a new session of that name
     [exit code: 105]
     "#);
 }
@@ -223,7 +223,7 @@ fn a_run_ends_as_its_command_does() {
     told!(world.motu(&["run", "over", "true"]), @r#"
     ------- stderr -------
     error: "over" was terminated
-    hint: its transcript stays; open a session under another name
+    hint: its transcript stays until `motu terminal open "over"` makes a new session of that name
     [exit code: 105]
     "#);
     assert_eq!(world.motu(&["run", "--json", "over", "true"]).code, 105);

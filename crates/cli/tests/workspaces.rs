@@ -10,6 +10,8 @@ mod checkpoints;
 mod images;
 #[path = "workspaces/people.rs"]
 mod people;
+#[path = "stories/screen.rs"]
+mod screen;
 #[expect(dead_code, reason = "the other stories use all of it")]
 mod story;
 #[path = "../../server/tests/stub/mod.rs"]

@@ -1,12 +1,13 @@
 //! Archives of environments, between files here and the daemon.
 
 use super::cp;
+use crate::show;
 use futures_util::StreamExt;
 use motu_core::files::ByteStream;
 use motu_core::{Error, Result, limits};
 use motu_workspaces::output::{OutputFile, Replace};
 use serde::Serialize;
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::path::Path;
 
 /// The permissions of an archive.
@@ -44,10 +45,9 @@ pub async fn to_stdout(mut archive: ByteStream) -> Result<()> {
         );
     }
     while let Some(piece) = archive.next().await {
-        let mut out = std::io::stdout().lock();
-        out.write_all(&piece?)
-            .and_then(|()| out.flush())
-            .map_err(|error| Error::io("write the archive", &error))?;
+        if show::stream(&piece?)?.is_break() {
+            break;
+        }
     }
     Ok(())
 }

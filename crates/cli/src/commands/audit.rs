@@ -11,7 +11,6 @@ use motu_core::audit::{
 use motu_core::files::ByteStream;
 use motu_core::{Error, Result, SandboxId, Service};
 use serde_json::Value;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -211,10 +210,8 @@ impl Args {
 /// Writes lines as they come. They are ours and have no control characters in them.
 async fn pour(mut lines: ByteStream) -> Result<()> {
     while let Some(piece) = lines.next().await {
-        let mut out = std::io::stdout().lock();
-        match out.write_all(&piece?).and_then(|()| out.flush()) {
-            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => return Ok(()),
-            written => written.map_err(|error| Error::io("write the log", &error))?,
+        if show::stream(&piece?)?.is_break() {
+            break;
         }
     }
     Ok(())

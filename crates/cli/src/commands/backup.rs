@@ -7,7 +7,7 @@ use crate::serving::exclusively;
 use crate::show::answer;
 use crate::{show, waiting};
 use motu_core::report::BackUp;
-use motu_core::{Result, Service};
+use motu_core::{Error, Result, Service};
 use motu_engine::Home;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -66,10 +66,14 @@ impl Args {
 }
 
 impl RestoreArgs {
-    pub fn run(self, context: &Context) -> Result<ExitCode> {
+    pub async fn run(self, context: &Context) -> Result<ExitCode> {
         let _alone = exclusively(&context.place)?;
         let home = Home::open(context.place.path())?;
-        let restored = motu_engine::backup::restore(&home, &self.backup)?;
+        let backup = self.backup;
+        let copying =
+            tokio::task::spawn_blocking(move || motu_engine::backup::restore(&home, &backup));
+        let copied = waiting::told("copying", Reader::of(self.json), copying).await;
+        let restored = copied.map_err(|_| Error::internal("restoring ended in a bug"))??;
         answer(self.json, &restored, |all| {
             let lines: Vec<String> = all.iter().map(|id| format!("{id}  is back\n")).collect();
             lines.concat()

@@ -46,7 +46,12 @@ pub struct Args {
     #[arg(long, value_name = "ENV", conflicts_with_all = ["file", "target", "context"])]
     from: Option<String>,
     /// With --from: a command for its shell; again for the next step
-    #[arg(long, value_name = "COMMAND", requires = "from")]
+    #[arg(
+        long,
+        value_name = "COMMAND",
+        requires = "from",
+        allow_hyphen_values = true
+    )]
     run: Vec<String>,
     /// A value for an ARG
     #[arg(long, value_name = "NAME=VALUE")]
@@ -95,7 +100,7 @@ impl Args {
         let (built, ()) = tokio::join!(building, showing);
         let built = built?;
         match json {
-            true => println(&serde_json::json!(built).to_string()),
+            true => show::exact(&format!("{}\n", serde_json::json!(built))),
             false => answer(false, &built, summary),
         }
         Ok(())
@@ -288,7 +293,7 @@ fn add<W: Write>(
 /// One step, to a person or a program.
 pub fn tell(step: &ProgressEvent, reader: Reader) {
     if reader == Reader::Program {
-        return println(&serde_json::json!(step).to_string());
+        return show::exact(&format!("{}\n", serde_json::json!(step)));
     }
     let place = match (step.done, step.total) {
         (Some(done), Some(total)) => format!("[{done}/{total}] "),
@@ -303,12 +308,6 @@ pub fn tell(step: &ProgressEvent, reader: Reader) {
         "output" => show::note(&format!("{dim}{message}{dim:#}\n")),
         _ => show::note(&format!("{message}\n")),
     }
-}
-
-fn println(line: &str) {
-    let mut out = std::io::stdout().lock();
-    // A closed reader is not an error.
-    let _ = writeln!(out, "{line}");
 }
 
 fn summary(built: &Environment) -> String {

@@ -5,6 +5,7 @@ use super::{archives, build};
 use crate::context::Context;
 use crate::failure::Reader;
 use crate::show::answer;
+use crate::waiting::{self, Moved};
 use crate::{pull, show};
 use motu_core::report::{Environment, EnvironmentLayer, ImportAs, Prune, Pruned, TagAs};
 use motu_core::{Result, Service};
@@ -158,7 +159,9 @@ impl Args {
                 answer(json, &client.inspect_environment(&name).await?, inspect);
             }
             Command::Rm { name, json } => {
-                answer(json, &client.remove_environment(&name).await?, pruned);
+                let work = client.remove_environment(&name);
+                let removed = waiting::told("removing", Reader::of(json), work).await?;
+                answer(json, &removed, pruned);
             }
             Command::Tag { name, new, json } => {
                 let tagged = client.tag_environment(&name, TagAs { name: new }).await?;
@@ -170,30 +173,31 @@ impl Args {
                 force,
                 json,
             } => {
-                let archive = client.export_environment(&name).await?;
+                let moved = Moved::default();
+                let archive = moved.counting(client.export_environment(&name).await?);
                 let Some(output) = output else {
-                    archives::to_stdout(archive).await?;
+                    let work = archives::to_stdout(archive);
+                    waiting::moving("writing", Reader::Person, &moved, work).await?;
                     return Ok(ExitCode::SUCCESS);
                 };
-                let written = archives::write(archive, &output, force).await?;
+                let work = archives::write(archive, &output, force);
+                let written = waiting::moving("writing", Reader::of(json), &moved, work).await?;
                 answer(json, &written, |written| {
                     let size = show::bytes(written.bytes_written);
                     format!("{}: {size}\n", show::safe(&written.output_path))
                 });
             }
             Command::Import { file, name, json } => {
-                let content = archives::read(&file)?;
-                let made = client
-                    .import_environment(ImportAs { name }, content)
-                    .await?;
+                let moved = Moved::default();
+                let content = moved.counting(archives::read(&file)?);
+                let work = client.import_environment(ImportAs { name }, content);
+                let made = waiting::moving("importing", Reader::of(json), &moved, work).await?;
                 answer(json, &made, |made| format!("{} is installed\n", made.name));
             }
             Command::Prune { all, json } => {
-                answer(
-                    json,
-                    &client.prune_environments(Prune { all }).await?,
-                    pruned,
-                );
+                let work = client.prune_environments(Prune { all });
+                let removed = waiting::told("removing", Reader::of(json), work).await?;
+                answer(json, &removed, pruned);
             }
         }
         Ok(ExitCode::SUCCESS)

@@ -6,6 +6,7 @@ use futures_util::StreamExt;
 use motu_core::event::{Event, EventFacts, ReadEvents};
 use motu_core::files::ByteStream;
 use motu_core::{Error, Result, Service};
+use std::ops::ControlFlow;
 use std::process::ExitCode;
 
 /// What happened to sandboxes, workspaces, calls and this host, oldest first
@@ -66,6 +67,12 @@ impl Args {
             poured = pour => poured,
             _ = tokio::signal::ctrl_c() => return Ok(ExitCode::SUCCESS),
         };
+        let ended = match ended {
+            Ok(Poured::Unwritten(error)) => return Err(error),
+            Ok(Poured::Unread) => return Ok(ExitCode::SUCCESS),
+            Ok(Poured::All) => Ok(()),
+            Err(error) => Err(error),
+        };
         if !follow {
             ended?;
             return Ok(ExitCode::SUCCESS);
@@ -79,8 +86,17 @@ impl Args {
     }
 }
 
+/// Why printing events ended, if the daemon is not the reason.
+enum Poured {
+    All,
+    /// Nobody reads our output any more.
+    Unread,
+    /// Our output cannot be written.
+    Unwritten(Error),
+}
+
 /// Prints events as they come, and remembers the number of the last.
-async fn pour(mut lines: ByteStream, json: bool, last: &mut Option<u64>) -> Result<()> {
+async fn pour(mut lines: ByteStream, json: bool, last: &mut Option<u64>) -> Result<Poured> {
     let mut rest = Vec::new();
     while let Some(piece) = lines.next().await {
         rest.extend_from_slice(&piece?);
@@ -89,13 +105,18 @@ async fn pour(mut lines: ByteStream, json: bool, last: &mut Option<u64>) -> Resu
             let event: Event = serde_json::from_slice(&line)
                 .map_err(|error| Error::internal(format!("an event cannot be read: {error}")))?;
             *last = Some(event.sequence);
-            match json {
-                true => show::print(&String::from_utf8_lossy(&line)),
-                false => show::print(&in_words(&event)),
+            let written = match json {
+                true => show::stream(&line),
+                false => show::stream(show::safe(&in_words(&event)).as_bytes()),
+            };
+            match written {
+                Ok(ControlFlow::Continue(())) => {}
+                Ok(ControlFlow::Break(())) => return Ok(Poured::Unread),
+                Err(error) => return Ok(Poured::Unwritten(error)),
             }
         }
     }
-    Ok(())
+    Ok(Poured::All)
 }
 
 fn in_words(event: &Event) -> String {

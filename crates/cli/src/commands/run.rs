@@ -39,7 +39,8 @@ pub struct Args {
     ///
     /// Files that are new or were changed in the sandbox come back, and what was only changed here
     /// meanwhile stays. Nothing is ever deleted here. Symbolic links, devices and directories here
-    /// are never replaced: that is an error, and nothing of the volume is copied back.
+    /// are never replaced: that is an error, and nothing of the volume is copied back. With :ro the
+    /// copy inside can be written all the same: what is here is never in the sandbox.
     #[arg(short, long = "volume", value_name = "HOST:GUEST[:ro]", value_parser = word::<Volume>)]
     volumes: Vec<Volume>,
 

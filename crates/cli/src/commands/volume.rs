@@ -2,7 +2,8 @@
 
 use super::cp;
 use crate::failure::Reader;
-use crate::{show, waiting};
+use crate::show;
+use crate::waiting::{self, Moved};
 use motu_api::Client;
 use motu_core::files::{GuestPath, MakeDirectory};
 use motu_core::{Error, Result, SandboxId, Service, limits};
@@ -63,7 +64,9 @@ pub async fn send(
     let mut mounted = Vec::new();
     for volume in volumes {
         let what = format!("copying {} in", volume.here.display());
-        mounted.push(waiting::told(&what, reader, volume.send(client, id)).await?);
+        let moved = Moved::default();
+        let work = volume.send(client, id, &moved);
+        mounted.push(waiting::moving(&what, reader, &moved, work).await?);
     }
     Ok(mounted)
 }
@@ -78,16 +81,19 @@ pub async fn fetch(
     for one in mounted.into_iter().filter(|one| !one.volume.read_only) {
         let here = one.volume.here.display().to_string();
         let what = format!("copying {here} out");
-        let work = one.fetch(client, id);
-        waiting::told(&what, reader, work).await.map_err(|error| {
-            let message = format!(
-                "what was changed in {here} was not copied back: {}",
-                error.message
-            );
-            Error { message, ..error }.hint(format!(
+        let moved = Moved::default();
+        let work = one.fetch(client, id, &moved);
+        waiting::moving(&what, reader, &moved, work)
+            .await
+            .map_err(|error| {
+                let message = format!(
+                    "what was changed in {here} was not copied back: {}",
+                    error.message
+                );
+                Error { message, ..error }.hint(format!(
                 "the sandbox {id} is still there until its time is over: `motu cp {id}:PATH HERE`"
             ))
-        })?;
+            })?;
     }
     Ok(())
 }
@@ -105,14 +111,14 @@ impl Volume {
         }
     }
 
-    async fn send(&self, client: &Client, id: &SandboxId) -> Result<Mounted> {
+    async fn send(&self, client: &Client, id: &SandboxId, moved: &Moved) -> Result<Mounted> {
         let sent = match self.read_only {
             true => Sent::default(),
             false => Sent::of(&self.here)?,
         };
         let path = self.there.clone();
         client.mkdir(id, MakeDirectory { path, mode: None }).await?;
-        let bytes = cp::send_tree(client, self.here.clone(), id, &self.there).await?;
+        let bytes = cp::send_tree(client, self.here.clone(), id, &self.there, moved).await?;
         tracing::debug!(bytes, "a volume was sent");
         Ok(Mounted {
             volume: self.clone(),
@@ -122,10 +128,10 @@ impl Volume {
 }
 
 impl Mounted {
-    async fn fetch(self, client: &Client, id: &SandboxId) -> Result<()> {
+    async fn fetch(self, client: &Client, id: &SandboxId, moved: &Moved) -> Result<()> {
         let Mounted { volume, sent } = self;
         let most = limits::EXPORT_BYTES.default;
-        let archive = client.read_tree(id, volume.there.into()).await?;
+        let archive = moved.counting(client.read_tree(id, volume.there.into()).await?);
         let brought = cp::receive(archive, move |source| {
             // A symbolic link to a directory means the directory.
             let here = std::fs::canonicalize(&volume.here)

@@ -101,6 +101,14 @@ impl Mcp {
                 "{tool}.{name} is {value}"
             );
         }
+        // What a program decides by is in the answer where the schema has it, and only there.
+        let is_of_a_session = result["isError"] != true && told["session_exists"] != false;
+        for name in ["end", "status", "confidence"] {
+            assert!(
+                !is_of_a_session || told.get(name).is_some() == properties.contains_key(name),
+                "{tool}.{name}: the answer and its schema differ: {told}"
+            );
+        }
         told.clone()
     }
 }

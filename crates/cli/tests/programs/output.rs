@@ -76,6 +76,25 @@ async fn colours_are_there_for_those_who_ask() {
 }
 
 #[tokio::test]
+async fn a_picture_with_letters_that_no_font_has_says_what_helps() {
+    let Some(desk) = Desk::new().await else {
+        return;
+    };
+    desk.run("printf 'plain\\n'").await;
+    assert_eq!(desk.screen(ScreenFormat::Png).await.hint, None);
+    // For private use: no font of a distribution has it.
+    desk.run("printf '\\U0010fff0\\n'").await;
+    let hint = desk.screen(ScreenFormat::Png).await.hint;
+    let hint = hint.unwrap_or_default();
+    assert!(
+        hint.starts_with("no font of the host has U+10FFF0: install fonts there"),
+        "{hint:?}"
+    );
+    let text = desk.screen(ScreenFormat::Text).await;
+    assert_eq!(text.hint, None, "text needs no font");
+}
+
+#[tokio::test]
 async fn a_flood_is_read_to_its_end_and_cut_to_its_budget() {
     let Some(desk) = Desk::new().await else {
         return;

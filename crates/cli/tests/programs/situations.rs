@@ -332,6 +332,39 @@ async fn exit_codes_are_facts_in_shells_within_shells() {
 }
 
 #[tokio::test]
+async fn the_directory_of_a_shell_without_marks_is_what_the_kernel_says() {
+    let Some(desk) = Desk::new().await else {
+        return;
+    };
+    desk.run("cd /etc").await;
+    desk.run("sh").await;
+    desk.run("cd /usr/share; PWD=/made/up").await;
+    let here = desk.world.client().get_terminal(&desk.id).await.unwrap();
+    assert_eq!(here.cwd.as_deref(), Some("/usr/share"), "{here:#?}");
+    desk.keys(&["Ctrl-D"]).await;
+    desk.is_back().await;
+    let back = desk.run("pwd").await;
+    assert_eq!(back.cwd.as_deref(), Some("/etc"), "{back:#?}");
+}
+
+#[tokio::test]
+async fn a_shell_that_a_multiplexer_draws_has_no_exit_codes_and_that_is_said() {
+    let Some(desk) = Desk::new().await else {
+        return;
+    };
+    desk.run("tmux -f /dev/null new-session").await;
+    for command in ["echo inside", "false"] {
+        let answer = desk.run(command).await;
+        assert_eq!(answer.exit_code, None, "{answer:#?}");
+        let said = |said: &String| said.contains("terminal multiplexer draws");
+        assert!(answer.warnings.iter().any(said), "{answer:#?}");
+    }
+    desk.keys(&["Ctrl-D"]).await;
+    desk.is_back().await;
+    assert_eq!(desk.run("true").await.exit_code, Some(0));
+}
+
+#[tokio::test]
 async fn a_shell_on_another_host_says_what_its_commands_return() {
     let Some(desk) = Desk::new().await else {
         return;
@@ -368,9 +401,17 @@ async fn a_shell_on_another_host_says_what_its_commands_return() {
     // If the exit code is unknown, none is reported.
     desk.done("usermod -s /bin/sh person").await;
     desk.run(ssh).await;
-    let plain = desk.run("echo plain").await;
-    assert_eq!((plain.output.as_str(), plain.exit_code), ("plain\n", None));
-    assert_eq!(desk.run("exit 4").await.exit_code, Some(4));
+    for round in 0..2 {
+        let plain = desk.run("echo plain").await;
+        assert_eq!((plain.output.as_str(), plain.exit_code), ("plain\n", None));
+        assert_eq!(plain.warnings.len(), 1, "{round}: {plain:#?}");
+        assert!(plain.warnings[0].contains("exit code"), "{plain:#?}");
+    }
+    let screen = desk.text_on_screen().await;
+    assert!(!screen.contains("__motu"), "{screen}");
+    let left = desk.run("exit 4").await;
+    assert_eq!(left.exit_code, Some(4), "{left:#?}");
+    assert!(left.warnings.is_empty(), "{left:#?}");
     desk.is_back().await;
     let pager = desk.run(&format!("{ssh} -t less /etc/passwd")).await;
     assert_eq!(pager.state.status, Status::Pager, "{pager:#?}");

@@ -1,46 +1,7 @@
 //! Output that only a terminal shows: fitted tables, and progress messages.
 
 use super::*;
-use rustix::event::{PollFd, PollFlags};
-use rustix::fs::{Mode, OFlags};
-use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use rustix::termios::{Winsize, tcsetwinsize};
-use std::fs::File;
-use std::io::Read;
-use std::process::{Child, Command};
-
-/// Runs a command on a terminal with this many columns.
-fn on_terminal(mut command: Command, cols: u16) -> (Child, File) {
-    let screen = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
-    grantpt(&screen).unwrap();
-    unlockpt(&screen).unwrap();
-    let name = ptsname(&screen, Vec::new()).unwrap();
-    let flags = OFlags::RDWR | OFlags::NOCTTY;
-    let terminal = rustix::fs::open(name, flags, Mode::empty()).unwrap();
-    let size = Winsize {
-        ws_row: 24,
-        ws_col: cols,
-        ws_xpixel: 0,
-        ws_ypixel: 0,
-    };
-    tcsetwinsize(&terminal, size).unwrap();
-    let end = || Stdio::from(terminal.try_clone().unwrap());
-    let child = command
-        .env("TERM", "xterm")
-        .stdin(Stdio::null())
-        .stdout(end())
-        .stderr(end())
-        .spawn();
-    (child.unwrap(), File::from(screen))
-}
-
-/// Everything shown on a screen until its program has ended.
-fn all(screen: &mut File) -> String {
-    let mut seen = Vec::new();
-    // Reading fails when the last process has closed the terminal.
-    let _ = screen.read_to_end(&mut seen);
-    String::from_utf8_lossy(&seen).into_owned()
-}
+use screen::{all, on_terminal, until};
 
 #[test]
 fn a_table_is_no_wider_than_its_terminal() {
@@ -69,18 +30,7 @@ fn a_person_who_waits_is_told_so_and_a_program_is_not() {
     let world = World::new();
     let stop = world.story.command(&["workspace", "stop", "ws-slow"]);
     let (mut child, mut screen) = on_terminal(stop, 80);
-    let (mut seen, mut buffer) = (String::new(), [0; 512]);
-    while !seen.contains("stopping") {
-        let patience = rustix::event::Timespec {
-            tv_sec: 60,
-            tv_nsec: 0,
-        };
-        let mut shown = [PollFd::new(&screen, PollFlags::IN)];
-        let ready = rustix::event::poll(&mut shown, Some(&patience)).unwrap();
-        assert_eq!(ready, 1, "nothing more is shown: {seen:?}");
-        let length = screen.read(&mut buffer).unwrap();
-        seen.push_str(&String::from_utf8_lossy(&buffer[..length]));
-    }
+    until(&mut screen, "stopping");
     world.stub.go_on.notify_one();
     let rest = all(&mut screen);
     assert!(child.wait().unwrap().success());

@@ -277,9 +277,14 @@ pub fn unmarked_shell(evidence: &Evidence<'_>) -> Option<(Unmarked, u32)> {
             };
             Some((kind, front.pid))
         }
-        // Another host cannot be inspected; a usual prompt means a usual shell.
-        Nature::Remote if front.name == "ssh" && evidence.quiet && screen.usual_shell() => {
-            Some((Unmarked::Remote, front.pid))
+        // Another host cannot be inspected; a usual prompt means a usual shell. Nothing is typed at
+        // any other prompt, such as the bare `$` of a plain sh: what reads there is not known.
+        Nature::Remote if evidence.quiet => {
+            let kind = match front.name == "ssh" && screen.usual_shell() {
+                true => Unmarked::Remote,
+                false => Unmarked::Other,
+            };
+            Some((kind, front.pid))
         }
         _ => None,
     }

@@ -16,9 +16,12 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// Number of shells remembered as not supported.
 const REFUSED: usize = 16;
 
-pub(super) const NOT_KNOWN: &str = "the exit code is not known: this shell is not bash, zsh or fish, or did not take shell integration";
-pub(super) const DRAWN: &str =
+const NOT_KNOWN: &str = "the exit code is not known: this shell is not bash, zsh or fish, or did not take shell integration";
+const DRAWN: &str =
     "the exit code is not known: a terminal multiplexer draws this shell's output again";
+
+/// What is said of a run whose exit code nobody tells.
+pub(super) const NO_EXIT_CODE: [&str; 2] = [NOT_KNOWN, DRAWN];
 
 /// A shell that is being integrated.
 #[derive(Debug)]

@@ -1,5 +1,6 @@
 //! Decides when a request is answered.
 
+use super::nested::NO_EXIT_CODE;
 use super::{End, Expect, Outcome, Poll, Run, Session, Shape, Ticket};
 use crate::classify::{Confidence, Phase, State, Status};
 use crate::error::TerminalError;
@@ -475,6 +476,10 @@ impl Session {
         let mut waiter = waiter;
         if waiter.is_waiting_to_start() && end == End::TimedOut {
             waiter.warn("the command was not typed: what was typed before it has not ended, or the shell has not drawn its prompt");
+        }
+        if exit_code.is_some() {
+            // The command ended the nested shell, and our own shell tells its exit code.
+            waiter.warnings.retain(|said| !NO_EXIT_CODE.contains(said));
         }
         let output = self.output_of(&waiter, &state, end);
         if let Some(found) = &found {

@@ -2,6 +2,7 @@
 //! file, and the kernel copies from file to file. Everything else goes as an archive.
 
 use super::local;
+use crate::waiting::Moved;
 use motu_api::Client;
 use motu_api::socket::FILE_BYTE;
 use motu_core::files::{GuestPath, LendFile, Returned};
@@ -15,8 +16,17 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// Below this, asking for the file takes longer than sending it.
 pub const LARGE: u64 = 1024 * 1024;
+/// Bytes that the kernel copies at once.
+const PIECE: u64 = 64 * 1024 * 1024;
 /// The line that a lender ends with.
 const LINE: u64 = 64 * 1024;
+
+/// How a file comes here.
+pub struct How<'a> {
+    pub replace: Replace,
+    pub most: u64,
+    pub moved: &'a Moved,
+}
 
 /// Copies a file to a path of a sandbox. Nothing if it has to go another way.
 pub async fn upload(
@@ -24,6 +34,7 @@ pub async fn upload(
     from: &Path,
     id: &SandboxId,
     to: &GuestPath,
+    moved: &Moved,
 ) -> Result<Option<u64>> {
     let failed = local("read", from);
     let source = File::open(from).map_err(&failed)?;
@@ -41,9 +52,9 @@ pub async fn upload(
     let Some((connection, lent)) = borrow(client, id, ask).await? else {
         return Ok(None);
     };
-    let path = from.to_path_buf();
+    let (path, moved) = (from.to_path_buf(), moved.clone());
     copied(move || {
-        let copied = std::io::copy(&mut &source, &mut &lent);
+        let copied = in_pieces(&source, &lent, u64::MAX, &moved);
         copied.map(drop).map_err(local("copy", &path))
     })
     .await?;
@@ -56,7 +67,7 @@ pub async fn download(
     id: &SandboxId,
     from: &GuestPath,
     to: PathBuf,
-    (replace, most): (Replace, u64),
+    how: How<'_>,
 ) -> Result<Option<u64>> {
     let ask = LendFile {
         path: from.clone(),
@@ -68,15 +79,15 @@ pub async fn download(
         return Ok(None);
     };
     let found = lent.metadata().map_err(local("read", &to))?;
-    if !is_simple(&lent, &found) || found.len() > most {
+    if !is_simple(&lent, &found) || found.len() > how.most {
         return Ok(None);
     }
+    let (replace, moved) = (how.replace, how.moved.clone());
     let copying = move || {
         let failed = local("write", &to);
         let output = OutputFile::create(&to, replace)?;
         // What a program inside appends meanwhile is not waited for.
-        let mut contents = std::io::Read::take(&lent, found.len());
-        let bytes = std::io::copy(&mut contents, &mut output.file()).map_err(&failed)?;
+        let bytes = in_pieces(&lent, output.file(), found.len(), &moved).map_err(&failed)?;
         let modified = found.modified().map_err(&failed)?;
         let times = FileTimes::new().set_modified(modified);
         output.file().set_times(times).map_err(&failed)?;
@@ -84,6 +95,21 @@ pub async fn download(
         Ok(bytes)
     };
     copied(copying).await.map(Some)
+}
+
+/// Copies at most so many bytes from file to file. In pieces, so that whoever waits sees them.
+fn in_pieces(mut from: &File, mut to: &File, most: u64, moved: &Moved) -> std::io::Result<u64> {
+    let mut done = 0;
+    while done < most {
+        let mut piece = std::io::Read::take(&mut from, PIECE.min(most - done));
+        let bytes = std::io::copy(&mut piece, &mut to)?;
+        if bytes == 0 {
+            break;
+        }
+        moved.add(bytes);
+        done += bytes;
+    }
+    Ok(done)
 }
 
 async fn copied<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {

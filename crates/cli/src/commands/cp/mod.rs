@@ -3,7 +3,9 @@
 mod lent;
 
 use crate::context::Context;
+use crate::failure::Reader;
 use crate::show::answer;
+use crate::waiting::{self, Moved};
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use motu_api::Client;
@@ -87,10 +89,16 @@ struct Copied {
 impl Args {
     pub async fn run(self, context: &Context) -> Result<ExitCode> {
         let client = context.client();
+        let moved = Moved::default();
+        let reader = Reader::of(self.json);
         let copied = match (self.source, self.destination) {
-            (Side::Here(from), Side::There(id, to)) => upload(&client, &from, &id, to).await?,
+            (Side::Here(from), Side::There(id, to)) => {
+                let work = upload(&client, &from, &id, to, &moved);
+                waiting::moving("copying", reader, &moved, work).await?
+            }
             (Side::There(id, from), Side::Here(to)) => {
-                download(&client, (&id, from), to, self.export.into()).await?
+                let work = download(&client, (&id, from), to, self.export.into(), &moved);
+                waiting::moving("copying", reader, &moved, work).await?
             }
             _ => {
                 return Err(Error::invalid("exactly one side must be in a sandbox")
@@ -124,7 +132,13 @@ fn name(path: &[u8]) -> Result<&[u8]> {
     }
 }
 
-async fn upload(client: &Client, from: &Path, id: &SandboxId, to: GuestPath) -> Result<Copied> {
+async fn upload(
+    client: &Client,
+    from: &Path,
+    id: &SandboxId,
+    to: GuestPath,
+    moved: &Moved,
+) -> Result<Copied> {
     let found = std::fs::metadata(from).map_err(local("read", from))?;
     let to = match client
         .stat(
@@ -162,17 +176,17 @@ async fn upload(client: &Client, from: &Path, id: &SandboxId, to: GuestPath) -> 
             mode: Some(found.permissions().mode() & 0o777),
             ..WriteOptions::default()
         };
-        let content = produce(move |sink| read_file(&from, sink));
+        let content = moved.counting(produce(move |sink| read_file(&from, sink)));
         let written = client.write_file(id, WriteFile::new(to, options), content);
         let bytes = written.await?.size_bytes;
         return Ok(Copied { destination, bytes });
     } else if found.is_file()
         && found.len() >= lent::LARGE
-        && let Some(bytes) = lent::upload(client, &from, id, &to).await?
+        && let Some(bytes) = lent::upload(client, &from, id, &to, moved).await?
     {
         return Ok(Copied { destination, bytes });
     }
-    let bytes = send_tree(client, from, id, &to).await?;
+    let bytes = send_tree(client, from, id, &to, moved).await?;
     Ok(Copied { destination, bytes })
 }
 
@@ -182,6 +196,7 @@ pub async fn send_tree(
     from: PathBuf,
     id: &SandboxId,
     to: &GuestPath,
+    moved: &Moved,
 ) -> Result<u64> {
     let (parent, name) = (parent(to)?, name(to.as_bytes())?.to_vec());
     let (sender, packed) = tokio::sync::oneshot::channel();
@@ -191,6 +206,7 @@ pub async fn send_tree(
         let _ = sender.send(done);
         Ok(())
     });
+    let archive = moved.counting(archive);
     client.write_tree(id, parent.into(), archive).await?;
     let packed = packed.await.unwrap_or_default();
     if packed.skipped > 0 {
@@ -273,6 +289,7 @@ async fn download(
     (id, from): (&SandboxId, GuestPath),
     to: PathBuf,
     export: ExportOptions,
+    moved: &Moved,
 ) -> Result<Copied> {
     let most = limits::EXPORT_BYTES.resolve(export.max_bytes)?;
     let replace = Replace::from(export.force);
@@ -294,20 +311,24 @@ async fn download(
     let destination = to.display().to_string();
     let bytes = match entry.kind {
         FileType::Directory => {
-            let archive = client.read_tree(id, from.into()).await?;
+            let archive = moved.counting(client.read_tree(id, from.into()).await?);
             let unpacked = receive(archive, move |source| {
                 unpack_tree(source, &to, replace, most)
             });
             unpacked.await?.bytes
         }
         _ => {
-            let how = (replace, most);
+            let how = lent::How {
+                replace,
+                most,
+                moved,
+            };
             if entry.size_bytes >= lent::LARGE
                 && let Some(bytes) = lent::download(client, id, &from, to.clone(), how).await?
             {
                 return Ok(Copied { destination, bytes });
             }
-            let archive = client.read_tree(id, from.into()).await?;
+            let archive = moved.counting(client.read_tree(id, from.into()).await?);
             let written = receive(archive, move |source| {
                 unpack_file(source, &to, replace, most)
             });

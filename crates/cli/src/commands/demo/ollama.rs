@@ -36,7 +36,7 @@ pub struct Args {
     model: String,
 
     /// What it is asked
-    #[arg(long, value_name = "TEXT", default_value = PROMPT)]
+    #[arg(long, value_name = "TEXT", default_value = PROMPT, allow_hyphen_values = true)]
     prompt: String,
 
     /// Which tools it is given

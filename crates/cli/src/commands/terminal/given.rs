@@ -1,5 +1,6 @@
 //! What is given on the command line, as the service wants it.
 
+use crate::show;
 use crate::wording::Commands;
 use motu_core::exec::TtySize;
 use motu_core::terminal::TerminalId;
@@ -53,7 +54,7 @@ pub fn speed(text: &str) -> std::result::Result<f64, String> {
 /// Where output goes that may not be text.
 #[derive(Debug)]
 pub enum Out {
-    Stdout(std::io::Stdout),
+    Stdout,
     File(std::fs::File, String),
 }
 
@@ -62,7 +63,7 @@ impl Out {
     /// before an interruption stays.
     pub fn create(path: Option<&Path>, replace: Replace) -> Result<Out> {
         match path {
-            None => Ok(Out::Stdout(std::io::stdout())),
+            None => Ok(Out::Stdout),
             Some(path) => {
                 let name = path.display().to_string();
                 Ok(Out::File(output::grow(path, replace)?, name))
@@ -72,10 +73,8 @@ impl Out {
 
     pub fn write(&mut self, bytes: &[u8]) -> Result<()> {
         match self {
-            Out::Stdout(stdout) => {
-                let written = stdout.write_all(bytes).and_then(|()| stdout.flush());
-                written.map_err(|error| failed("the output", &error))
-            }
+            // A reader that has gone away is no error.
+            Out::Stdout => show::stream(bytes).map(drop),
             Out::File(file, name) => file.write_all(bytes).map_err(|error| failed(name, &error)),
         }
     }

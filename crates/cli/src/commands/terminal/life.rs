@@ -5,7 +5,7 @@ use crate::commands::page::{PageArgs, more};
 use crate::commands::shape::Variables;
 use crate::failure::Reader;
 use crate::show::answer;
-use crate::{pull, show};
+use crate::{pull, show, waiting};
 use jiff::Timestamp;
 use motu_api::Client;
 use motu_core::exec::TtySize;
@@ -63,7 +63,7 @@ pub struct OpenArgs {
     size: Option<TtySize>,
 
     /// A line for people about what it is for
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     description: Option<String>,
 
     #[command(flatten)]
@@ -78,7 +78,7 @@ pub struct OpenArgs {
     user_files: bool,
 
     /// What the prompt looks like, where nothing else can tell
-    #[arg(long, value_name = "REGEX")]
+    #[arg(long, value_name = "REGEX", allow_hyphen_values = true)]
     prompt_regex: Option<String>,
 
     /// Silence after which a look is taken at a program without marks [default: 100]
@@ -94,8 +94,7 @@ impl OpenArgs {
     pub async fn run(self, client: &Client, json: bool) -> Result<ExitCode> {
         let words = self.shell.iter().flat_map(|shell| shell.split_whitespace());
         let request = OpenTerminal {
-            of_workspace: false,
-            owner: String::new(),
+            bounds: motu_core::Bounds::default(),
             session_id: self.which.id.to_string(),
             sandbox_id: self.sandbox,
             host: self.host,
@@ -108,6 +107,7 @@ impl OpenArgs {
             description: self.description,
             prompt_regex: self.prompt_regex,
             quiescence_ms: self.quiescence_ms,
+            ..OpenTerminal::default()
         };
         let opened = open(client, request, Reader::of(json)).await?;
         if opened.terminal.terminated && !json {
@@ -129,11 +129,14 @@ impl OpenArgs {
 
 /// Opens a session, after pulling the environment of its place if that is all that is missing.
 async fn open(client: &Client, request: OpenTerminal, reader: Reader) -> Result<TerminalOpened> {
-    match client.open_terminal(request.clone()).await {
+    // The first session of a place makes its machine.
+    let ask =
+        |request| waiting::machine("opening the session", reader, client.open_terminal(request));
+    match ask(request.clone()).await {
         Err(error) if pull::would_help(&error) => match error.details["environment"].as_str() {
             Some(environment) => {
                 pull::pull(client, environment, reader).await?;
-                client.open_terminal(request).await
+                ask(request).await
             }
             None => Err(error),
         },
@@ -182,11 +185,11 @@ pub struct ConfigureArgs {
     which: Which,
 
     /// A line for people about what it is for
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     description: Option<String>,
 
     /// What the prompt looks like, where nothing else can tell
-    #[arg(long, value_name = "REGEX")]
+    #[arg(long, value_name = "REGEX", allow_hyphen_values = true)]
     prompt_regex: Option<String>,
 
     /// Silence after which a look is taken at a program without marks
@@ -242,7 +245,7 @@ impl ResizeArgs {
 
 /// End a session and everything on its terminal, for good
 ///
-/// Its name is not used again; its transcript and its recording stay.
+/// Its transcript and its recording stay until a session is opened under its name again.
 #[derive(Debug, clap::Args)]
 pub struct TerminateArgs {
     #[command(flatten)]
@@ -260,10 +263,12 @@ impl TerminateArgs {
     }
 }
 
-/// A name that is used up.
+/// A session that is over for good; what it left can still be read.
 pub fn terminated(id: &TerminalId) -> Error {
-    Error::conflict(format!("{:?} was terminated", id.as_str()))
-        .hint("its transcript stays; open a session under another name")
+    Error::conflict(format!("{:?} was terminated", id.as_str())).hint(format!(
+        "its transcript stays until `motu terminal open {0:?}` makes a new session of that name",
+        id.as_str()
+    ))
 }
 
 /// `ready: the shell has drawn its prompt`.

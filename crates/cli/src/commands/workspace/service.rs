@@ -118,6 +118,7 @@ struct ReadyArgs {
     #[arg(
         long,
         value_name = "COMMAND",
+        allow_hyphen_values = true,
         group = "readiness",
         help_heading = "Readiness"
     )]
