@@ -20,6 +20,8 @@ mod sites;
 mod story;
 #[path = "keys/tls.rs"]
 mod tls;
+#[path = "keys/vanished.rs"]
+mod vanished;
 
 use host::{Ask, Host};
 use serde_json::json;

@@ -243,6 +243,27 @@ fn commands_at_the_same_moment_share_one_daemon() {
 }
 
 #[test]
+fn the_log_is_json_where_that_is_asked_for() {
+    let story = Story::new();
+    let mut first = story.command(&["ps"]);
+    let told = first.env("MOTU_LOG_FORMAT", "json").output().unwrap();
+    assert!(told.status.success(), "{told:?}");
+    let log = std::fs::read_to_string(story.home().join("daemon.log")).unwrap();
+    let lines: Vec<serde_json::Value> = log
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let serving = lines.iter().find(|line| line["message"] == "serving");
+    let serving = serving.unwrap();
+    assert_eq!(serving["level"], "INFO", "{log}");
+    assert!(serving["pid"].is_u64() && serving["timestamp"].is_string());
+    let mut wrong = Story::new().command(&["serve"]);
+    let told = wrong.env("MOTU_LOG_FORMAT", "xml").output().unwrap();
+    let said = String::from_utf8_lossy(&told.stderr);
+    assert!(!told.status.success() && said.contains("MOTU_LOG_FORMAT is \"xml\""), "{said}");
+}
+
+#[test]
 fn an_idle_daemon_leaves_and_nobody_notices() {
     let story = Story::new();
     story.configure("daemon_idle_seconds = 1\n");

@@ -9,26 +9,41 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::sync::Mutex;
 use tracing::level_filters::LevelFilter;
+use tracing_subscriber::fmt::writer::BoxMakeWriter;
 
 /// The log and the one before it may each be this long.
 const MAX_BYTES: u64 = 10 * 1024 * 1024;
 
-/// Begins logging. `MOTU_LOG` sets the level: error, warn, info, debug or trace.
+/// Begins logging. `MOTU_LOG` sets the level: error, warn, info, debug or trace; `MOTU_LOG_FORMAT`
+/// the form of a line: text or json.
 pub fn begin(place: &Place, origin: Origin) -> Result<()> {
+    let json = match std::env::var("MOTU_LOG_FORMAT").as_deref() {
+        Ok("json") => true,
+        Ok("text" | "") | Err(_) => false,
+        Ok(other) => {
+            return Err(Error::invalid(format!("MOTU_LOG_FORMAT is {other:?}"))
+                .hint("text (the default) or json"));
+        }
+    };
     let level = std::env::var("MOTU_LOG").ok();
     let level = level.and_then(|text| text.parse().ok());
     let builder = tracing_subscriber::fmt()
         .with_max_level(level.unwrap_or(LevelFilter::INFO))
         .with_target(false)
         .with_ansi(false);
-    // Fails if this process has a log already, which is kept.
-    let _ = match origin {
-        Origin::Foreground => builder.with_writer(io::stderr).try_init(),
+    let writer = match origin {
+        Origin::Foreground => BoxMakeWriter::new(io::stderr),
         Origin::OnDemand => {
             let log =
                 LogFile::open(place.log()).map_err(|error| Error::io("open the log", &error))?;
-            builder.with_writer(Mutex::new(log)).try_init()
+            BoxMakeWriter::new(Mutex::new(log))
         }
+    };
+    let builder = builder.with_writer(writer);
+    // Fails if this process has a log already, which is kept.
+    let _ = match json {
+        true => builder.json().flatten_event(true).try_init(),
+        false => builder.try_init(),
     };
     Ok(())
 }

@@ -406,7 +406,8 @@ async def terminal():
         ran = await server.told("run", progress, session_id="one", command="echo begun; sleep 4.5; echo done")
         assert ran["output"] == "begun\ndone\n" and any("bytes" in message for message in heard), (ran, heard)
         ran = await server.told("run", session_id="one", command="sleep 1; echo done")
-        assert ran["output"] == "done\n" and ran["duration_ms"] >= 1000, ran
+        # Counted from when its beginning was seen, which may be a moment late.
+    assert ran["output"] == "done\n" and ran["duration_ms"] >= 900, ran
         ran = await server.told("run", session_id="one", command="sleep 60", timeout=0.5)
         assert ran["timed_out"] and ran["status"] == "running", ran
         ran = await server.told("send_control", session_id="one", key="c")
