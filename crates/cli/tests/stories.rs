@@ -257,10 +257,14 @@ fn the_log_is_json_where_that_is_asked_for() {
     let serving = serving.unwrap();
     assert_eq!(serving["level"], "INFO", "{log}");
     assert!(serving["pid"].is_u64() && serving["timestamp"].is_string());
-    let mut wrong = Story::new().command(&["serve"]);
+    let elsewhere = Story::new();
+    let mut wrong = elsewhere.command(&["serve"]);
     let told = wrong.env("MOTU_LOG_FORMAT", "xml").output().unwrap();
     let said = String::from_utf8_lossy(&told.stderr);
-    assert!(!told.status.success() && said.contains("MOTU_LOG_FORMAT is \"xml\""), "{said}");
+    assert!(
+        !told.status.success() && said.contains("MOTU_LOG_FORMAT is \"xml\""),
+        "{said}"
+    );
 }
 
 #[test]

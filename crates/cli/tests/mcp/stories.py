@@ -407,7 +407,7 @@ async def terminal():
         assert ran["output"] == "begun\ndone\n" and any("bytes" in message for message in heard), (ran, heard)
         ran = await server.told("run", session_id="one", command="sleep 1; echo done")
         # Counted from when its beginning was seen, which may be a moment late.
-    assert ran["output"] == "done\n" and ran["duration_ms"] >= 900, ran
+        assert ran["output"] == "done\n" and ran["duration_ms"] >= 900, ran
         ran = await server.told("run", session_id="one", command="sleep 60", timeout=0.5)
         assert ran["timed_out"] and ran["status"] == "running", ran
         ran = await server.told("send_control", session_id="one", key="c")
