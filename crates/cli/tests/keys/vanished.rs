@@ -1,4 +1,4 @@
-//! A caller whose host is gone: no end of the connection ever comes, and it is noticed all the same.
+//! A caller that is gone without an end of its connection, which is noticed all the same.
 
 use crate::host::{Ask, Host};
 use motu_conformance::skip;
@@ -8,7 +8,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Asks for a command, and at a word on its input lets go of the connection without a packet
-/// (`TCP_REPAIR`), as a host that lost its power does.
+/// (`TCP_REPAIR`). The kernel's first question is then answered by a reset, which a host without
+/// power would not send: the daemon would hear of that one later, after `UNACKNOWLEDGED`.
 const CALLER: &str = r#"
 import socket, sys
 host, port, path, key = sys.argv[1:]
