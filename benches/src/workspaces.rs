@@ -62,6 +62,7 @@ fn on_disk(bench: &mut Bench) -> Outcome {
     workspace.delete()?;
     figures?.tell(bench, tree.bytes);
     service::measure(bench)?;
+    small_reset(bench)?;
     small_machine(bench)
 }
 
@@ -283,6 +284,33 @@ fn resets(workspace: &Workspace<'_>, files: &[String]) -> Fallible<f64> {
         all.push(begun.elapsed());
     }
     Ok(Timings::from(all).p50())
+}
+
+/// The command `workspace reset` alone, after few changes in a small tree.
+fn small_reset(bench: &mut Bench) -> Outcome {
+    let place = bench.motu.home.parent().unwrap_or(Path::new("."));
+    let tree = Tree::make(place, tree::CHANGES * 10)?;
+    let seed = tree.root().display().to_string();
+    let more = ["--seed-path", &seed];
+    let workspace = Workspace::create(&bench.motu, ENVIRONMENT, "container", &more)?;
+    quiet(workspace.command(&["snapshot", "create", "", "before"]))?;
+    let files = tree.changing();
+    let few = &files[..files.len().min(2)];
+    let mut all = Vec::new();
+    for _ in 0..ROUNDS * 3 {
+        workspace.change(few)?;
+        // A person or a model needs a moment between commands, and the disk settles.
+        std::thread::sleep(Duration::from_millis(100));
+        let begun = Instant::now();
+        quiet(workspace.command(&["reset", "", "--snapshot", "before"]))?;
+        all.push(begun.elapsed());
+    }
+    workspace.delete()?;
+    let reset = Timings::from(all).p50();
+    bench
+        .report
+        .at_most("reset with few changes, the command", reset, 20.0, "ms");
+    Ok(())
 }
 
 /// The same reset with a virtual machine (`MOTU_TEST_ACCEL`), and a small tree.

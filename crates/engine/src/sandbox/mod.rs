@@ -176,6 +176,7 @@ impl Sandboxes {
         keep: Keep,
     ) -> Result<(Sandbox, Arc<Handle>)> {
         let _served = self.pool.serve();
+        let _waiting = self.leaving.wait_for_machine();
         let _environments_stay = self.environments_in_use.read().await;
         let mut admitted = self.gate().admit(request.clone()).await?;
         if admitted.sandbox.keep {

@@ -13,7 +13,7 @@ use futures_util::FutureExt;
 use futures_util::stream::{BoxStream, StreamExt, unfold};
 use motu_core::exec::{ExecEvent, ExecSession, RunRequest};
 use motu_core::sandbox::Sandbox;
-use motu_core::{Error, Result};
+use motu_core::{Error, Result, audit};
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
@@ -76,11 +76,17 @@ impl Life {
         }
     }
 
-    /// Ends it, and waits for that only if too many are ending.
-    async fn leaves(&mut self) {
-        self.end();
-        if let Some(ending) = self.ending.take() {
-            self.leaving.see_off(ending.map(drop)).await;
+    /// Ends it when no call waits for a machine, or at once if too many are leaving.
+    fn leaves(&mut self) {
+        let handle = self.handle.clone();
+        let end = async move { drop(handle.destroy_soon().await) };
+        if self
+            .leaving
+            .see_off(audit::on_behalf(audit::current(), end))
+        {
+            self.asked = true;
+        } else {
+            self.end();
         }
     }
 }
@@ -112,10 +118,9 @@ impl Run {
         };
         match event {
             Some(Ok(event)) => {
-                // Start destroying the sandbox while the caller reads the exit status.
                 if matches!(event, ExecEvent::Exited(_)) {
                     self.exited = true;
-                    self.life.end();
+                    self.life.leaves();
                 }
                 Some(Ok(event))
             }
@@ -123,10 +128,6 @@ impl Run {
                 let error: Error = self.life.handle.explain_soon(error).await;
                 self.life.ended().await;
                 Some(Err(error))
-            }
-            None if self.exited => {
-                self.life.leaves().await;
-                None
             }
             None => {
                 self.life.ended().await;
