@@ -4,7 +4,7 @@
 //! drops what it does not need as its last steps: the seccomp filter comes last because the steps
 //! before it use what it forbids.
 
-use crate::overlay::{Layers, Workspace, Xattrs, overlay, workspace};
+use crate::overlay::{Layers, Life, Workspace, Xattrs, overlay, workspace};
 use crate::plan::{GuestStart, Inner, Plan, Upper, WorkspaceDirs};
 use crate::report::{Failure, Reporter, receive_packet};
 use crate::view::{self, QUIET};
@@ -124,8 +124,10 @@ impl Machine {
                 lower,
                 disk,
                 allow_setuid,
+                thrown_away,
             } => {
-                self.root = Some(make_root(lower, disk, *allow_setuid)?);
+                let life = Life::of(*thrown_away);
+                self.root = Some(make_root(lower, disk, *allow_setuid, life)?);
                 Ok(())
             }
             Inner::MakeWorkspace {
@@ -295,14 +297,14 @@ fn open(path: &Path) -> rustix::io::Result<OwnedFd> {
     rustix::fs::open(path, flags, Mode::empty())
 }
 
-fn make_root(lower: &Path, disk: &Path, allow_setuid: bool) -> io::Result<OwnedFd> {
+fn make_root(lower: &Path, disk: &Path, allow_setuid: bool, life: Life) -> io::Result<OwnedFd> {
     let lower = open(lower)?;
     let layers = Layers {
         lower: lower.as_fd(),
         upper: open(&disk.join("upper"))?,
         work: open(&disk.join("work"))?,
     };
-    overlay(&layers, allow_setuid, Xattrs::User)
+    overlay(&layers, allow_setuid, Xattrs::User, life)
 }
 
 /// Mounts a file system, making the mount point if the environment has none.

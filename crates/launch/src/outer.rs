@@ -5,7 +5,7 @@
 //! fails half-way: pid 1 sees its end of the socket close and exits.
 
 use crate::inner::{self, WITH_DEVICES};
-use crate::overlay::{Layers, Workspace, Xattrs, open_dir, overlay, workspace};
+use crate::overlay::{Layers, Life, Workspace, Xattrs, open_dir, overlay, workspace};
 use crate::plan::{Disk, IdMap, IdRange, Mapper, Namespaces, Outer, Plan};
 use crate::report::{Failure, Reporter, send_packet};
 use crate::sys::{self, Cloned};
@@ -110,7 +110,10 @@ impl Launcher<'_> {
             }
             Outer::AttachLayers => self.attach_layers()?,
             Outer::ActAs { id } => act_as(*id)?,
-            Outer::MakeRoot { allow_setuid } => self.root = Some(self.make_root(*allow_setuid)?),
+            Outer::MakeRoot {
+                allow_setuid,
+                thrown_away,
+            } => self.root = Some(self.make_root(*allow_setuid, Life::of(*thrown_away))?),
             Outer::MakeWorkspace { allow_setuid } => {
                 self.workspace = Some(self.make_workspace(*allow_setuid)?);
             }
@@ -260,7 +263,7 @@ impl Launcher<'_> {
     }
 
     /// The root file system as a detached mount.
-    fn make_root(&self, allow_setuid: bool) -> io::Result<OwnedFd> {
+    fn make_root(&self, allow_setuid: bool, life: Life) -> io::Result<OwnedFd> {
         let lower = self.lower.as_ref().ok_or_else(out_of_order)?;
         let disk = self.disk.as_ref().ok_or_else(out_of_order)?;
         let layers = Layers {
@@ -268,7 +271,7 @@ impl Launcher<'_> {
             upper: open_dir(disk, Path::new("upper"))?,
             work: open_dir(disk, Path::new("work"))?,
         };
-        overlay(&layers, allow_setuid, Xattrs::Trusted)
+        overlay(&layers, allow_setuid, Xattrs::Trusted, life)
     }
 
     fn make_workspace(&mut self, allow_setuid: bool) -> io::Result<Workspace> {

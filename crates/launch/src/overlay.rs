@@ -35,7 +35,7 @@ pub(crate) fn workspace(
         upper: open_dir(&disk, &top.join("upper"))?,
         work: open_dir(&disk, &top.join("work"))?,
     };
-    let mount = overlay(&layers, allow_setuid, Xattrs::User)?;
+    let mount = overlay(&layers, allow_setuid, Xattrs::User, Life::Kept)?;
     let upper = layers.upper;
     Ok(Workspace {
         mount,
@@ -60,11 +60,32 @@ pub(crate) enum Xattrs {
     User,
 }
 
+/// How long an overlay's upper layer matters.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Life {
+    /// It is thrown away with the machine: nothing on it is ever flushed to the host's disk, not
+    /// even when it is unmounted, and `fsync` inside costs nothing.
+    Machine,
+    /// It is used again.
+    Kept,
+}
+
+impl Life {
+    pub(crate) fn of(thrown_away: bool) -> Life {
+        if thrown_away {
+            Life::Machine
+        } else {
+            Life::Kept
+        }
+    }
+}
+
 /// Makes an overlay of the layers, as a detached mount.
 pub(crate) fn overlay(
     layers: &Layers<'_>,
     allow_setuid: bool,
     xattrs: Xattrs,
+    life: Life,
 ) -> io::Result<OwnedFd> {
     let fs = rustix::mount::fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
     rustix::mount::fsconfig_set_string(&fs, "source", "motu")?;
@@ -74,6 +95,10 @@ pub(crate) fn overlay(
     rustix::mount::fsconfig_set_string(&fs, "workdir", sys::fd_path(&layers.work))?;
     if xattrs == Xattrs::User {
         rustix::mount::fsconfig_set_flag(&fs, "userxattr")?;
+    }
+    if life == Life::Machine {
+        // Kernels before 5.10 do not know it; then flushing costs what it costs.
+        let _ = rustix::mount::fsconfig_set_flag(&fs, "volatile");
     }
     rustix::mount::fsconfig_create(&fs)?;
     // NOATIME: overlayfs does not check whether an atime update is due, so a diff or a snapshot

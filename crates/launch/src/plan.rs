@@ -160,6 +160,8 @@ pub enum Outer {
     },
     MakeRoot {
         allow_setuid: bool,
+        /// What is written is thrown away with the machine, and never flushed.
+        thrown_away: bool,
     },
     MakeWorkspace {
         allow_setuid: bool,
@@ -188,6 +190,7 @@ pub enum Inner {
         lower: PathBuf,
         disk: PathBuf,
         allow_setuid: bool,
+        thrown_away: bool,
     },
     /// An unprivileged user's overlay of `/workspace`, made inside as well.
     MakeWorkspace {
@@ -295,9 +298,15 @@ impl fmt::Display for Outer {
             ),
             Outer::AttachLayers => f.write_str("attach the layers in the private view"),
             Outer::ActAs { id } => write!(f, "act as the machine's root, uid {id}"),
-            Outer::MakeRoot { allow_setuid } => {
-                write!(f, "make the root overlay{}", setuid(*allow_setuid))
-            }
+            Outer::MakeRoot {
+                allow_setuid,
+                thrown_away,
+            } => write!(
+                f,
+                "make the root overlay{}{}",
+                setuid(*allow_setuid),
+                unflushed(*thrown_away)
+            ),
             Outer::MakeWorkspace { allow_setuid } => {
                 write!(f, "make the overlay of /workspace{}", setuid(*allow_setuid))
             }
@@ -316,12 +325,14 @@ impl fmt::Display for Inner {
                 lower,
                 disk,
                 allow_setuid,
+                thrown_away,
             } => write!(
                 f,
-                "make the root overlay of {} and {}{}",
+                "make the root overlay of {} and {}{}{}",
                 lower.display(),
                 disk.display(),
-                setuid(*allow_setuid)
+                setuid(*allow_setuid),
+                unflushed(*thrown_away)
             ),
             Inner::MakeWorkspace {
                 baseline,
@@ -361,6 +372,13 @@ impl fmt::Display for Inner {
                 filter.len() / 8
             ),
         }
+    }
+}
+
+fn unflushed(thrown_away: bool) -> &'static str {
+    match thrown_away {
+        true => ", never flushed",
+        false => "",
     }
 }
 

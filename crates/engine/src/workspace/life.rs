@@ -306,8 +306,9 @@ impl Workspaces {
             row.clone()
         };
         room.services().clear();
-        self.record_again(&row).await?;
-        self.sandboxes.shared.store.reset_workspace(&row).await?;
+        // Side by side: each waits for the host's disk, and either restores the other.
+        let store = &self.sandboxes.shared.store;
+        futures_util::try_join!(self.record_again(&row), store.reset_workspace(&row))?;
         self.describe(&room, &handle).await
     }
 

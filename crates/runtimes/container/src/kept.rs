@@ -16,6 +16,7 @@
 //! exactly as long as the mount, across crashes of the daemon, and one image cannot be mounted
 //! twice.
 
+use crate::ahead::{Ahead, Seeded};
 use motu_core::runtime::{AtRest, Kept, RestLayer};
 use motu_core::{Error, ErrorKind};
 use motu_launch::WORKSPACE_LAYERS;
@@ -110,10 +111,15 @@ pub(crate) struct Mounted {
 }
 
 /// Mounts the image, creating or growing it first. It never shrinks.
-pub(crate) fn mount(disks: &Disks, kept: &Kept, mib: u64) -> Result<Mounted, Error> {
+pub(crate) fn mount(disks: &Disks, ahead: &Ahead, kept: &Kept, mib: u64) -> Result<Mounted, Error> {
     let failed = |error: io::Error| Error::io("the machine's disk", &error);
     let path = kept.dir.join(IMAGE);
     if !path.exists() {
+        if let Some(Seeded { mount, image }) = ahead.take(kept, mib) {
+            std::fs::rename(image, &path).map_err(failed)?;
+            sync_directory(&kept.dir).map_err(failed)?;
+            return Ok(Mounted { mount, mib });
+        }
         make_image(disks, kept, mib).map_err(failed)?;
     }
     let image = open(&path).map_err(failed)?;
@@ -191,7 +197,31 @@ fn make_image(disks: &Disks, kept: &Kept, mib: u64) -> io::Result<()> {
         disks.copy_blank(mib, &staged)?;
         std::fs::rename(&staged, image)?;
     }
-    File::open(&kept.dir)?.sync_all()
+    sync_directory(&kept.dir)
+}
+
+fn sync_directory(dir: &Path) -> io::Result<()> {
+    File::open(dir)?.sync_all()
+}
+
+/// A new disk with a seed, in the cache and locked, for a directory that is not known yet.
+pub(crate) fn seeded(disks: &Disks, kept: &Kept, mib: u64) -> io::Result<Seeded> {
+    let image = disks.staged();
+    let made = (|| {
+        disks.copy_blank(mib, &image)?;
+        let file = open(&image)?;
+        rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+        let mount = disk::mount_image(&file, Life::Kept)?;
+        prepare(&mount, kept)?;
+        Ok(mount)
+    })();
+    match made {
+        Ok(mount) => Ok(Seeded { mount, image }),
+        Err(error) => {
+            let _ = std::fs::remove_file(&image);
+            Err(error)
+        }
+    }
 }
 
 /// Grows the file system to its image. Without `CAP_SYS_RESOURCE` the disk keeps its size.

@@ -10,6 +10,7 @@
 //!   launch     runs a plan with the launcher
 //!   wire       the way from its network to the gateway
 //!   kept       disks that outlive their machine
+//!   ahead      disks for the next reset
 //!   slots      ranges of host ids
 //!   seccomp    the system call filter, from seccomp.json; bpf compiles it
 //!   record     what is remembered of a machine
@@ -20,6 +21,7 @@
 //! It never mounts anything in the host's mount namespace and never touches a
 //! process or cgroup that is not a machine's.
 
+mod ahead;
 mod bpf;
 mod check;
 mod host;
@@ -128,6 +130,7 @@ impl Runtime for Container {
     async fn ended(&self, machine: &Machine) -> Ended {
         let kills = self.memory_kills(machine);
         let ended = machine::ended(machine).await;
+        self.inner.disks.lost(machine.id.as_str());
         // Only the guest was left to kill, or it was the largest process.
         match ended.reason.ends_with("by signal 9") && self.memory_kills(machine) > kills {
             true => Ended {
@@ -165,11 +168,19 @@ impl Runtime for Container {
     async fn abandon(&self, machine: &Machine) -> Result<bool, Error> {
         // The kernel is the host's, so nothing that was written is lost with the machine. Without
         // its disks in the record, nobody waits for them to be unmounted and flushed.
-        let record = machine::record_of(machine).map(|record| record::Record {
+        let record = machine::record_of(machine);
+        let disks = record.as_ref().and_then(|record| record.kept.clone());
+        let record = record.map(|record| record::Record {
             kept: None,
             ..record
         });
-        machine::remove(&self.inner, &machine.id, &machine.dir, record).await?;
+        // Nor does the machine's last process, while they are mounted here too.
+        let hold = move || motu_local::hold(&kept::image(&disks?));
+        let held = tokio::task::spawn_blocking(hold).await;
+        let removed = machine::remove(&self.inner, &machine.id, &machine.dir, record).await;
+        tokio::task::spawn_blocking(move || drop(held));
+        removed?;
+        self.inner.ahead.ended(&machine.id);
         Ok(true)
     }
 
@@ -222,11 +233,15 @@ impl Runtime for Container {
     }
 
     async fn discard(&self, kept: &Path) -> Result<(), Error> {
-        if self.inner.host.privileged {
-            return Ok(());
-        }
         let (maker, dir) = (self.inner.clone(), kept.to_path_buf());
-        tokio::task::spawn_blocking(move || maker.empty(&dir))
+        let work = move || {
+            maker.ahead.discarded(&dir);
+            match maker.host.privileged {
+                true => Ok(()),
+                false => maker.empty(&dir),
+            }
+        };
+        tokio::task::spawn_blocking(work)
             .await
             .map_err(|_| Error::internal("emptying a directory panicked"))?
     }

@@ -4,6 +4,7 @@
 //! range, record, cgroups, disk, launcher, process. The record is on disk before there is a
 //! process, so a crash at any point leaves enough to clean up.
 
+use crate::ahead::Ahead;
 use crate::host::Host;
 use crate::kept::{self, Form, Mounted};
 use crate::launch::{Finished, LaunchError, Launcher};
@@ -14,7 +15,7 @@ use crate::wire::Wire;
 use crate::{Settings, seccomp};
 use motu_core::hint;
 use motu_core::hint::verb;
-use motu_core::runtime::{Ask, Connection, Ended, Machine, MachineSpec};
+use motu_core::runtime::{Ask, Connection, Ended, Kept, Machine, MachineSpec};
 use motu_core::sandbox::AppliedLimit;
 use motu_core::{Error, ErrorKind, SandboxId};
 use motu_launch::report::receive_packet;
@@ -37,6 +38,9 @@ use tokio::sync::Semaphore;
 /// How long a killed machine may take to disappear.
 const END_PATIENCE: Duration = Duration::from_secs(30);
 
+/// When the disk for the next reset is made: this one still needs the processors, and its own disk.
+const AHEAD_DELAY: Duration = Duration::from_millis(100);
+
 /// Concurrent creations on the smallest host.
 const TURNS_MIN: usize = 4;
 
@@ -46,6 +50,7 @@ pub(crate) struct Maker {
     pub(crate) host: Host,
     pub(crate) cgroups: Hierarchies,
     pub(crate) disks: Disks,
+    pub(crate) ahead: Ahead,
     pub(crate) home: PathBuf,
     launcher: Launcher,
     filter: Vec<u8>,
@@ -65,6 +70,7 @@ impl Maker {
         Ok(Maker {
             cgroups: Hierarchies::detect(&format!("motu-{seed:08x}")),
             disks: Disks::new(settings.home.join("cache/disks"), settings.usual_disk_mib),
+            ahead: Ahead::default(),
             launcher: Launcher::new(&settings.guest)
                 .map_err(|error| Error::io("the guest program", &error))?,
             filter: seccomp::filter().map_err(|e| Error::internal(e.to_string()))?,
@@ -264,12 +270,15 @@ impl Maker {
             if *disk != Disk::Mounted {
                 return kept::make_directory(kept).map(|_| None);
             }
-            let Mounted { mount, mib } = kept::mount(&self.disks, kept, limit.value)?;
+            let Mounted { mount, mib } = kept::mount(&self.disks, &self.ahead, kept, limit.value)?;
             limit.value = mib;
             return Ok(Some(mount));
         }
         if *disk == Disk::Mounted {
-            match self.disks.take(spec.limits.disk_mib.value) {
+            match self
+                .disks
+                .lend(spec.limits.disk_mib.value, spec.id.as_str())
+            {
                 Ok(mount) => return Ok(Some(mount)),
                 Err(error) if spec.limits.disk_mib.explicit => return Err(failed(error)),
                 Err(error) if error.kind() == io::ErrorKind::StorageFull => {
@@ -373,6 +382,7 @@ fn turns() -> usize {
 
 /// Creates a machine, or cleans up and returns the error.
 pub(crate) async fn create(maker: &Arc<Maker>, spec: &MachineSpec) -> Result<Machine, Error> {
+    let reset = maker.ahead.is_reset(&spec.id);
     let turn = maker.turns.acquire().await;
     let (worker, order) = (maker.clone(), spec.clone());
     let (made, finished) = tokio::task::spawn_blocking(move || worker.make(&order))
@@ -385,7 +395,12 @@ pub(crate) async fn create(maker: &Arc<Maker>, spec: &MachineSpec) -> Result<Mac
         refiller.refill();
     });
     match made {
-        Ok(machine) => Ok(machine),
+        Ok(machine) => {
+            if let Some(kept) = spec.kept.as_ref().filter(|_| reset) {
+                make_ahead(maker, kept, &machine);
+            }
+            Ok(machine)
+        }
         Err(error) => {
             // The launcher may still hold mounts of what is to be removed.
             let _ = collected.await;
@@ -396,6 +411,19 @@ pub(crate) async fn create(maker: &Arc<Maker>, spec: &MachineSpec) -> Result<Mac
             Err(error)
         }
     }
+}
+
+/// Makes the disk for the next reset, when this one is over.
+fn make_ahead(maker: &Arc<Maker>, kept: &Kept, machine: &Machine) {
+    let mut limits = machine.limits.iter();
+    let disk = limits.find(|limit| limit.name == "disk_mib" && limit.enforced);
+    let Some(disk) = disk else { return };
+    maker.ahead.want(kept, disk.value);
+    let maker = maker.clone();
+    tokio::spawn(async move {
+        tokio::time::sleep(AHEAD_DELAY).await;
+        let _ = tokio::task::spawn_blocking(move || maker.ahead.fill(&maker.disks)).await;
+    });
 }
 
 /// Converts a launch error to the service's `Error`.
@@ -518,12 +546,13 @@ pub(crate) async fn remove(
         }
     }
     maker.cgroups.remove(id.as_str()).await?;
-    let (worker, place) = (maker.clone(), dir.to_path_buf());
+    let (worker, place, name) = (maker.clone(), dir.to_path_buf(), id.to_string());
     let kept = record.as_ref().and_then(|record| record.kept.clone());
     tokio::task::spawn_blocking(move || {
         if let Some(kept) = kept {
             kept::settle(&kept)?;
         }
+        worker.disks.returned(&name);
         worker.empty(&place)
     })
     .await

@@ -112,6 +112,7 @@ pub(crate) fn plan(host: &Host, spec: &MachineSpec, decided: Decided) -> Plan {
             lower: spec.root.clone(),
             disk: disk.clone(),
             allow_setuid,
+            thrown_away: spec.kept.is_none(),
         });
         plan.inner
             .extend(spec.kept.iter().map(|kept| Inner::MakeWorkspace {
@@ -186,6 +187,7 @@ fn outer(host: &Host, spec: &MachineSpec, decided: Decided, map: IdMap) -> Vec<O
         Outer::ActAs { id },
         Outer::MakeRoot {
             allow_setuid: spec.wants_sudo,
+            thrown_away: spec.kept.is_none(),
         },
     ]);
     if spec.kept.is_some() {
@@ -386,7 +388,10 @@ mod tests {
         let lines: Vec<&str> = text.lines().collect();
         let at = |line: &str| lines.iter().position(|l| l.contains(line)).unwrap();
         assert!(at("private view of the mounts") < at("start pid 1"));
-        assert!(at("attach the layers") < at("make the root overlay (setuid programs work)"));
+        assert!(
+            at("attach the layers")
+                < at("make the root overlay (setuid programs work), never flushed")
+        );
         assert!(!text.contains("no new privileges"), "{text}");
     }
 

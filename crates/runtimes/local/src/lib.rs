@@ -3,6 +3,7 @@
 //! ```text
 //!   cgroup     limits of memory, processes, CPU and disks; freezing
 //!   disk       disks of bounded size, some of them ready beforehand
+//!   reuse      disks of machines that are gone, emptied for the next ones
 //!   tending    what images of kept disks need: space given back, errors noticed
 //!   seed       the files a workspace began with
 //!   nested     hosts that are containers themselves
@@ -16,6 +17,7 @@ pub mod disk;
 pub mod nested;
 mod process;
 mod program;
+mod reuse;
 mod seed;
 mod sys;
 mod tending;
@@ -25,4 +27,4 @@ pub use process::{Process, boot_id, start_time};
 pub use program::place_program;
 pub use seed::own_seed;
 pub use sys::{exit_status, resize_ext4, watch};
-pub use tending::{errors, flush, trim, trim_at_rest};
+pub use tending::{errors, flush, hold, trim, trim_at_rest};

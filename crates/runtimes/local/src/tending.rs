@@ -75,6 +75,15 @@ fn flush_mounted(image: &Path, dir: &Path) -> io::Result<()> {
     }
 }
 
+/// Keeps a mounted image mounted until the result is dropped: the last process of its machine need
+/// not wait for the unmounting. `None` if it is not mounted.
+pub fn hold(image: &Path) -> Option<OwnedFd> {
+    let device = device_of(image)?;
+    let mount = disk::mount_ext4(&format!("/dev/{device}"), Life::Kept).ok()?;
+    // Loop devices are reused.
+    (device_of(image)? == device).then_some(mount)
+}
+
 /// Returns unused space of an image to the host; returns the number of bytes.
 pub fn trim(image: &Path) -> io::Result<u64> {
     let file = File::options().read(true).write(true).open(image)?;

@@ -1,0 +1,181 @@
+//! Disks of machines that are gone, emptied for the next machines.
+//!
+//! Making a disk fills a loop device and mounts it, and throwing one away writes it out and frees
+//! its blocks one by one, which together take longer than all the rest of a small machine's life. A
+//! machine that wrote little leaves a disk that is emptied in no time: its two trees are removed,
+//! and the same file system is mounted anew for the next machine. What the next one can read is what
+//! ext4 shows of files that were deleted: nothing.
+//!
+//! A disk is given up instead if much is on it, if something on it cannot be removed, or if ext4 has
+//! met an error on it.
+
+use crate::disk::{self, Life};
+use rustix::fs::{fstat, fstatvfs};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+/// The most that is removed: more takes longer than a new disk.
+const FILES: u64 = 256;
+const BYTES: u64 = 8 << 20;
+/// The major number of loop devices.
+const LOOP: u32 = 7;
+
+/// The same disk as a new one; `None` if a new one is better. Nobody may use the disk any more.
+pub(crate) fn emptied(disk: &OwnedFd) -> io::Result<Option<OwnedFd>> {
+    if !has_little(disk.as_fd())? {
+        return Ok(None);
+    }
+    let device = device(disk.as_fd())?;
+    for tree in ["upper", "work"] {
+        std::fs::remove_dir_all(format!("/proc/self/fd/{}/{tree}", disk.as_raw_fd()))?;
+    }
+    if errors(&device)? > 0 {
+        return Ok(None);
+    }
+    let mount = disk::mount_ext4(&format!("/dev/{device}"), Life::Machine)?;
+    disk::layers(&mount)?;
+    Ok(Some(mount))
+}
+
+fn has_little(disk: BorrowedFd<'_>) -> io::Result<bool> {
+    let found = fstatvfs(disk)?;
+    let files = found.f_files.saturating_sub(found.f_ffree);
+    let blocks = found.f_blocks.saturating_sub(found.f_bfree);
+    Ok(files <= FILES && blocks.saturating_mul(found.f_frsize) <= BYTES)
+}
+
+/// The name of a mounted file system's loop device.
+fn device(disk: BorrowedFd<'_>) -> io::Result<String> {
+    let number = fstat(disk)?.st_dev;
+    let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+    let link = std::fs::read_link(format!("/sys/dev/block/{major}:{minor}"))?;
+    let name = link.file_name().and_then(|name| name.to_str());
+    match name {
+        Some(name) if major == LOOP => Ok(name.to_string()),
+        _ => Err(io::ErrorKind::Unsupported.into()),
+    }
+}
+
+fn errors(device: &str) -> io::Result<u64> {
+    let count = Path::new("/sys/fs/ext4").join(device).join("errors_count");
+    let count = std::fs::read_to_string(count)?;
+    count.trim().parse().map_err(io::Error::other)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::disk::Disks;
+    use rustix::fs::{CWD, Mode, OFlags};
+    use std::fs;
+    use std::os::fd::{AsRawFd, OwnedFd};
+    use std::os::unix::fs::MetadataExt;
+
+    const MIB: u64 = 64;
+
+    fn below(disk: &OwnedFd, path: &str) -> String {
+        format!("/proc/self/fd/{}/{path}", disk.as_raw_fd())
+    }
+
+    /// Disks in a directory of their own; `None` where none can be made.
+    fn disks() -> Option<(tempfile::TempDir, Disks)> {
+        let dir = tempfile::tempdir().unwrap();
+        let disks = Disks::new(dir.path().to_path_buf(), MIB);
+        match disks.missing() {
+            Some(reason) => {
+                eprintln!("skipped: {reason}");
+                None
+            }
+            None if !rustix::process::geteuid().is_root() => {
+                eprintln!("skipped: only root mounts disks");
+                None
+            }
+            None => Some((dir, disks)),
+        }
+    }
+
+    fn device(disk: &OwnedFd) -> u64 {
+        fs::metadata(below(disk, ".")).unwrap().dev()
+    }
+
+    #[test]
+    fn a_disk_that_was_hardly_used_is_the_next_ones() {
+        let Some((_dir, disks)) = disks() else { return };
+        let first = disks.lend(MIB, "one").unwrap();
+        let place = device(&first);
+        fs::create_dir_all(below(&first, "upper/etc/deep")).unwrap();
+        fs::write(below(&first, "upper/etc/deep/secret"), "of the first").unwrap();
+        std::os::unix::fs::symlink("/etc/passwd", below(&first, "upper/link")).unwrap();
+        let mode = Mode::from_raw_mode(0);
+        let whiteout = below(&first, "upper/whiteout");
+        rustix::fs::mknodat(
+            CWD,
+            &whiteout,
+            rustix::fs::FileType::CharacterDevice,
+            mode,
+            0,
+        )
+        .unwrap();
+        drop(first);
+        disks.returned("one");
+        let second = disks.lend(MIB, "two").unwrap();
+        assert_eq!(device(&second), place, "the same disk");
+        for tree in ["upper", "work"] {
+            let entries = fs::read_dir(below(&second, tree)).unwrap().count();
+            assert_eq!(entries, 0, "{tree} is empty");
+        }
+        assert!(fs::metadata("/etc/passwd").unwrap().len() > 0);
+        // Nothing is left of the first in what is free, either.
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let top = rustix::fs::openat(&second, ".", flags, Mode::empty()).unwrap();
+        let found = rustix::fs::fstatvfs(&top).unwrap();
+        assert!(found.f_files - found.f_ffree < 20);
+    }
+
+    #[test]
+    fn a_disk_with_much_on_it_is_given_up() {
+        let Some((_dir, disks)) = disks() else { return };
+        let full = disks.lend(MIB, "one").unwrap();
+        fs::write(below(&full, "upper/large"), vec![1; 16 << 20]).unwrap();
+        let crowded = disks.lend(MIB, "two").unwrap();
+        for number in 0..300 {
+            fs::write(below(&crowded, &format!("upper/{number}")), "").unwrap();
+        }
+        drop((full, crowded));
+        disks.returned("one");
+        disks.returned("two");
+        assert_eq!(disks.waiting(), 0);
+    }
+
+    #[test]
+    fn a_disk_with_something_that_cannot_be_removed_is_given_up() {
+        let Some((_dir, disks)) = disks() else { return };
+        let disk = disks.lend(MIB, "one").unwrap();
+        fs::write(below(&disk, "upper/immutable"), "").unwrap();
+        let file = fs::File::open(below(&disk, "upper/immutable")).unwrap();
+        rustix::fs::ioctl_setflags(&file, rustix::fs::IFlags::IMMUTABLE).unwrap();
+        drop((file, disk));
+        disks.returned("one");
+        assert_eq!(disks.waiting(), 0);
+    }
+
+    #[test]
+    fn a_disk_that_failed_is_given_up() {
+        let Some((_dir, disks)) = disks() else { return };
+        let disk = disks.lend(MIB, "one").unwrap();
+        let name = super::device(std::os::fd::AsFd::as_fd(&disk)).unwrap();
+        fs::write(format!("/sys/fs/ext4/{name}/trigger_fs_error"), "a test").unwrap();
+        drop(disk);
+        disks.returned("one");
+        assert_eq!(disks.waiting(), 0);
+    }
+
+    #[test]
+    fn a_disk_of_a_machine_that_ended_by_itself_is_freed_at_once() {
+        let Some((_dir, disks)) = disks() else { return };
+        drop(disks.lend(MIB, "one").unwrap());
+        disks.lost("one");
+        disks.returned("one");
+        assert_eq!(disks.waiting(), 0);
+    }
+}
