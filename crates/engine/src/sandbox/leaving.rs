@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 
 /// How many machines are taken down with nobody waiting. The callers of further ones wait, so that
 /// machines do not come faster than they go.
@@ -71,9 +71,11 @@ impl Leaving {
         Waiting(self.clone())
     }
 
-    /// Takes a machine down in the background; false if too many are leaving already.
+    /// Takes a machine down in the background, when its caller has been answered; false if too many
+    /// are leaving already.
     pub(crate) fn see_off(
         self: &Arc<Self>,
+        answered: oneshot::Receiver<()>,
         end: impl Future<Output = ()> + Send + 'static,
     ) -> bool {
         let mut number = None;
@@ -90,6 +92,8 @@ impl Leaving {
         };
         let leaving = self.clone();
         tokio::spawn(async move {
+            // Nothing is sent: the sender is dropped.
+            let _ = answered.await;
             leaving.rest(number).await;
             end.await;
             leaving.left.send_modify(|left| {
@@ -128,12 +132,16 @@ impl Leaving {
 mod tests {
     use super::*;
     use futures_util::FutureExt;
-    use tokio::sync::oneshot;
+
+    /// A caller that has been answered.
+    fn answered() -> oneshot::Receiver<()> {
+        oneshot::channel().1
+    }
 
     /// One that leaves until what this returns is dropped; `None` if there is no room for it.
     fn leave(leaving: &Arc<Leaving>) -> Option<oneshot::Sender<()>> {
         let (ended, end) = oneshot::channel();
-        leaving.see_off(end.map(drop)).then_some(ended)
+        leaving.see_off(answered(), end.map(drop)).then_some(ended)
     }
 
     #[tokio::test]
@@ -178,7 +186,7 @@ mod tests {
         let first = leaving.wait_for_machine();
         let second = leaving.wait_for_machine();
         let (taken_down, mut end) = oneshot::channel();
-        leaving.see_off(async move { taken_down.send(()).unwrap() });
+        leaving.see_off(answered(), async move { taken_down.send(()).unwrap() });
         drop(first);
         for _ in 0..100 {
             tokio::task::yield_now().await;
@@ -195,7 +203,7 @@ mod tests {
         let _waiting = leaving.wait_for_machine();
         let begun = tokio::time::Instant::now();
         let (taken_down, end) = oneshot::channel();
-        leaving.see_off(async move { taken_down.send(()).unwrap() });
+        leaving.see_off(answered(), async move { taken_down.send(()).unwrap() });
         end.await.unwrap();
         assert!(begun.elapsed() >= REST && begun.elapsed() < 2 * REST);
     }
@@ -205,9 +213,24 @@ mod tests {
         let leaving = Arc::new(Leaving::default());
         let _waiting = leaving.wait_for_machine();
         let begun = tokio::time::Instant::now();
-        leaving.see_off(async {});
+        leaving.see_off(answered(), async {});
         leaving.gone().await;
         assert!(!leaving.any());
         assert!(begun.elapsed() < REST);
+    }
+
+    #[tokio::test]
+    async fn no_machine_ends_before_its_caller_has_been_answered() {
+        let leaving = Arc::new(Leaving::default());
+        let (unanswered, answered) = oneshot::channel();
+        let (taken_down, mut end) = oneshot::channel();
+        leaving.see_off(answered, async move { taken_down.send(()).unwrap() });
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        assert!(end.try_recv().is_err());
+        assert!(leaving.any(), "but it is known to leave");
+        drop(unanswered);
+        end.await.unwrap();
     }
 }

@@ -9,7 +9,6 @@ use super::pool::Served;
 use crate::admission::{Follow, command};
 use crate::driver::{Handle, Keep};
 use crate::shown::{self, Pace};
-use futures_util::FutureExt;
 use futures_util::stream::{BoxStream, StreamExt, unfold};
 use motu_core::exec::{ExecEvent, ExecSession, RunRequest};
 use motu_core::sandbox::Sandbox;
@@ -51,6 +50,8 @@ struct Life {
     leaving: Arc<Leaving>,
     ending: Option<oneshot::Receiver<Result<Sandbox>>>,
     asked: bool,
+    /// Dropped when the caller has been answered. The machine's end needs the processors, too.
+    unanswered: Option<oneshot::Sender<()>>,
 }
 
 impl Life {
@@ -60,6 +61,7 @@ impl Life {
             leaving,
             ending: None,
             asked: false,
+            unanswered: None,
         }
     }
 
@@ -76,17 +78,17 @@ impl Life {
         }
     }
 
-    /// Ends it when no call waits for a machine, or at once if too many are leaving.
-    fn leaves(&mut self) {
+    /// Ends it in the background when this is dropped; waits for its end if too many are leaving.
+    async fn leaves(&mut self) {
+        let (unanswered, answered) = oneshot::channel();
         let handle = self.handle.clone();
         let end = async move { drop(handle.destroy_soon().await) };
-        if self
-            .leaving
-            .see_off(audit::on_behalf(audit::current(), end))
-        {
+        let end = audit::on_behalf(audit::current(), end);
+        if self.leaving.see_off(answered, end) {
             self.asked = true;
+            self.unanswered = Some(unanswered);
         } else {
-            self.end();
+            self.ended().await;
         }
     }
 }
@@ -118,16 +120,17 @@ impl Run {
         };
         match event {
             Some(Ok(event)) => {
-                if matches!(event, ExecEvent::Exited(_)) {
-                    self.exited = true;
-                    self.life.leaves();
-                }
+                self.exited |= matches!(event, ExecEvent::Exited(_));
                 Some(Ok(event))
             }
             Some(Err(error)) => {
                 let error: Error = self.life.handle.explain_soon(error).await;
                 self.life.ended().await;
                 Some(Err(error))
+            }
+            None if self.exited => {
+                self.life.leaves().await;
+                None
             }
             None => {
                 self.life.ended().await;

@@ -308,7 +308,7 @@ impl Workspaces {
         room.services().clear();
         // Side by side: each waits for the host's disk, and either restores the other.
         let store = &self.sandboxes.shared.store;
-        futures_util::try_join!(self.record_again(&row), store.reset_workspace(&row))?;
+        tokio::try_join!(self.record_again(&row), store.reset_workspace(&row))?;
         self.describe(&room, &handle).await
     }
 
