@@ -47,16 +47,6 @@ pub fn indexed(index: u8) -> Rgb {
     }
 }
 
-/// A colour by the number a program asks for it: 256 is the foreground, 257 the background, 258 the cursor.
-pub fn named(index: usize) -> Rgb {
-    match index {
-        0..=255 => indexed(index as u8),
-        257 => BACKGROUND,
-        258 => CURSOR,
-        _ => FOREGROUND,
-    }
-}
-
 fn resolve(ink: Ink, default: Rgb) -> Rgb {
     match ink {
         Ink::Default => default,

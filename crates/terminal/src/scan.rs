@@ -166,12 +166,12 @@ impl Scanner {
             match byte {
                 BEL => {
                     self.held.push(byte);
-                    self.end_osc(sink, 1);
+                    self.end_osc(sink, 1, byte);
                     return &input[at + 1..];
                 }
                 ESC | CAN | SUB => {
                     // The terminator's ESC is examined again: it may begin any sequence.
-                    self.end_osc(sink, 0);
+                    self.end_osc(sink, 0, byte);
                     return &input[at..];
                 }
                 _ if self.held.len() >= OSC_BYTES => {
@@ -198,10 +198,13 @@ impl Scanner {
         }
     }
 
-    fn end_osc(&mut self, sink: &mut dyn FnMut(Piece<'_>), terminator: usize) {
+    fn end_osc(&mut self, sink: &mut dyn FnMut(Piece<'_>), terminator: usize, by: u8) {
         let payload = self.held[2..self.held.len() - terminator].to_vec();
         if terminator == 0 {
-            self.held.push(BEL);
+            // What follows is examined again, so an end is added: that of the program's choice, as
+            // an answer ends like its question.
+            let end: &[u8] = if by == ESC { b"\x1b\\" } else { &[BEL] };
+            self.held.extend_from_slice(end);
         }
         self.state = State::Ground;
         self.release(sink, Some(Seen::Osc(payload)));

@@ -1,6 +1,7 @@
 //! Handles what the parser recognized, on its way to the grid.
 
 use super::layer::{Layer, PROTECTED};
+use super::modes;
 use alacritty_terminal::term::TermMode;
 use alacritty_terminal::vte::ansi::{
     Attr, CharsetIndex, ClearMode, CursorShape, CursorStyle, Handler, KeyboardModes,
@@ -124,6 +125,11 @@ impl Handler for Layer<'_> {
     }
 
     fn put_tab(&mut self, count: u16) {
+        let wraps = self.term.grid().cursor.input_needs_wrap && self.on(TermMode::LINE_WRAP);
+        // The fix for more(1): a tab after a full line goes to the next one.
+        if wraps && modes::noted(41).is_some_and(|bit| self.vt.noted & bit != 0) {
+            self.wrap();
+        }
         self.move_forward_tabs(count);
     }
 

@@ -9,10 +9,12 @@
 //! the columns from `left` to `right` inclusive.
 
 use super::Ear;
-use alacritty_terminal::grid::Dimensions as _;
+use super::colours::Colours;
+use alacritty_terminal::grid::{Cursor, Dimensions as _};
 use alacritty_terminal::index::{Column, Line as GridLine, Point};
 use alacritty_terminal::term::cell::{Cell, Flags};
 use alacritty_terminal::term::{Term, TermMode};
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// A cell bit that the grid does not use: marks cells that a selective erase skips.
@@ -49,10 +51,17 @@ pub(super) struct Vt {
     /// Modes 45 and 1045: reverse wrap.
     pub reverse_wrap: bool,
     pub protection: Protection,
-    /// DECSACE: DECCARA and DECRARA affect a rectangle, not the stream between its corners.
-    pub rectangles: bool,
-    /// Modes without effect that can be queried; one bit each.
+    /// DECSACE: with 2, DECCARA and DECRARA affect a rectangle, not the stream between its corners.
+    pub extent: u16,
+    /// DECSCL: the level, 1 to 4. What came with a later level is not understood.
+    pub level: u8,
+    /// Modes that are only remembered; one bit each.
     pub noted: u32,
+    /// Modes that XTSAVE has saved.
+    pub saved_modes: BTreeMap<u16, bool>,
+    pub colours: Colours,
+    /// The saved cursors of the main and the alternate screen while the other one is shown.
+    pub parked: [Option<Cursor<Cell>>; 2],
     /// The contents of the alternate screen when it was left by mode 47.
     pub other_screen: Option<Vec<Vec<Cell>>>,
 }
@@ -69,8 +78,12 @@ impl Vt {
             urxvt_mouse: false,
             reverse_wrap: false,
             protection: Protection::None,
-            rectangles: false,
+            extent: 0,
+            level: 4,
             noted: 0,
+            saved_modes: BTreeMap::new(),
+            colours: Colours::default(),
+            parked: [None, None],
             other_screen: None,
         }
     }

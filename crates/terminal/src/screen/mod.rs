@@ -7,9 +7,11 @@
 //! [`line::History`]. A panic in it is contained: the screen is recreated empty at the same size,
 //! and counted in [`Screen::rebuilt`].
 
+mod colours;
 mod handler;
 mod layer;
 mod line;
+mod modes;
 mod rectangle;
 mod region;
 mod report;
@@ -30,7 +32,7 @@ use alacritty_terminal::event::{Event, EventListener, WindowSize};
 use alacritty_terminal::grid::Dimensions;
 use alacritty_terminal::index::{Column, Line as GridLine};
 use alacritty_terminal::term::{Config, Osc52, Term, TermMode};
-use alacritty_terminal::vte::ansi::{Processor, Rgb, Timeout};
+use alacritty_terminal::vte::ansi::{Processor, Timeout};
 use line::{History, Packer};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -111,10 +113,6 @@ impl EventListener for Ear {
             }
             Event::ResetTitle => heard.title = None,
             Event::Bell => heard.bells += 1,
-            Event::ColorRequest(index, format) => {
-                let [r, g, b] = palette::named(index);
-                heard.reply(&format(Rgb { r, g, b }));
-            }
             Event::TextAreaSizeRequest(format) => {
                 let window = WindowSize {
                     num_lines: heard.size.rows(),
@@ -187,12 +185,23 @@ impl Screen {
         let mut held = std::mem::take(&mut self.held);
         held.push(piece.bytes, &mut |bytes| self.advance(bytes));
         self.held = held;
+        if let Some(Seen::Osc(payload)) = &piece.seen {
+            self.colour(payload, piece.bytes.ends_with(b"\x07"));
+        }
         if self.unswept >= SWEEP_EVERY {
             self.unswept = 0;
             self.contained(Screen::sweep);
         }
         if matches!(piece.seen, Some(Seen::ClearHistory | Seen::Reset)) {
             self.history.clear();
+        }
+    }
+
+    /// Sets and tells colours; an answer ends like its question.
+    fn colour(&mut self, payload: &[u8], bell: bool) {
+        let end = if bell { "\x07" } else { "\x1b\\" };
+        for answer in self.vt.colours.obey(payload) {
+            self.ear.lock().reply(&format!("\x1b]{answer}{end}"));
         }
     }
 

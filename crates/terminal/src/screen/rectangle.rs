@@ -110,7 +110,7 @@ impl Layer<'_> {
         let (first, last) = (area.rows.start, area.rows.end - 1);
         for line in area.rows.clone() {
             let mut columns = area.columns.clone();
-            if !self.vt.rectangles {
+            if self.vt.extent != 2 {
                 columns.start = if line == first {
                     columns.start
                 } else {

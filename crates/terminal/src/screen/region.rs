@@ -240,7 +240,7 @@ impl Layer<'_> {
         self.mend(line, column..column + width);
     }
 
-    fn wrap(&mut self) {
+    pub fn wrap(&mut self) {
         let narrow = self.narrow();
         let grid = self.term.grid_mut();
         grid.cursor.input_needs_wrap = false;

@@ -2,10 +2,9 @@
 
 use super::layer::PROTECTED;
 use super::sequence::Csi;
-use super::{Screen, Size};
+use super::{Screen, Size, modes};
 use crate::palette;
 use alacritty_terminal::index::{Column, Line as GridLine};
-use alacritty_terminal::term::TermMode;
 use alacritty_terminal::term::cell::{Cell, Flags};
 use alacritty_terminal::vte::ansi::{Color, CursorShape, NamedColor};
 
@@ -22,9 +21,15 @@ pub(super) fn answer(screen: &mut Screen, csi: &Csi) -> Option<String> {
             Some(format!("\x1b[{row};{column}R"))
         }
         (0, 0, b't') => window(screen.size, first),
-        (0, b'$', b'p') => Some(format!("\x1b[{first};{}$y", ansi_mode(screen, first))),
+        (0, b'$', b'p') => Some(format!("\x1b[{first};{}$y", modes::ansi(screen, first))),
         (b'?', 0, b'n') => status(screen, first, csi.params.get(1).copied().unwrap_or(0)),
-        (b'?', b'$', b'p') => mode(screen, first).map(|set| format!("\x1b[?{first};{set}$y")),
+        (b'?', b'$', b'p') => {
+            modes::told(screen, first).map(|set| format!("\x1b[?{first};{set}$y"))
+        }
+        (b'>', 0, b'c') => Some(match first {
+            0 => VERSION.to_string(),
+            _ => String::new(),
+        }),
         (b'=', 0, b'c') => Some("\x1bP!|00000000\x1b\\".to_string()),
         (b'>', 0, b'q') => Some(match first {
             0 => concat!("\x1bP>|motu(", env!("CARGO_PKG_VERSION"), ")\x1b\\").to_string(),
@@ -41,6 +46,10 @@ pub(super) fn answer(screen: &mut Screen, csi: &Csi) -> Option<String> {
 
 /// Device attributes: a VT420 with selective erase, horizontal scrolling, colours and rectangles.
 const DEVICE: &str = "\x1b[?64;6;21;22;28c";
+
+/// Secondary device attributes: a VT420 too, and the release of xterm whose behaviour this screen
+/// has. Programs choose by that number what they may use.
+const VERSION: &str = "\x1b[>41;380;0c";
 
 /// The cursor, counted from one, relative to the margins in origin mode.
 fn place(screen: &mut Screen) -> (i32, usize) {
@@ -85,48 +94,6 @@ fn status(screen: &mut Screen, what: u16, number: u16) -> Option<String> {
     })
 }
 
-/// Modes without effect: only their state is reported.
-const NOTED: [u16; 14] = [3, 4, 5, 8, 18, 19, 34, 35, 36, 40, 42, 67, 95, 1046];
-
-/// The bit of such a mode.
-pub(super) fn noted(mode: u16) -> Option<u32> {
-    let at = NOTED.iter().position(|known| *known == mode)?;
-    Some(1 << at)
-}
-
-/// DECRQM: 1 is set, 2 is reset.
-fn mode(screen: &Screen, mode: u16) -> Option<u8> {
-    let vt = &screen.vt;
-    let set = match mode {
-        9 => vt.x10_mouse,
-        45 | 1045 => vt.reverse_wrap,
-        47 | 1047 => screen.term.mode().contains(TermMode::ALT_SCREEN),
-        66 => screen.term.mode().contains(TermMode::APP_KEYPAD),
-        69 => vt.sides_on,
-        1015 => vt.urxvt_mouse,
-        1048 => true,
-        mode => vt.noted & noted(mode)? != 0,
-    };
-    Some(if set { 1 } else { 2 })
-}
-
-/// ANSI modes: 0 is unknown, 4 is permanently reset.
-fn ansi_mode(screen: &Screen, mode: u16) -> u8 {
-    let flag = match mode {
-        4 => TermMode::INSERT,
-        20 => TermMode::LINE_FEED_NEW_LINE,
-        // SRM is permanently set: the terminal does not echo. KAM is permanently reset.
-        12 => return 3,
-        1 | 2 | 5 | 7 | 10 | 11 | 13..=19 => return 4,
-        _ => return 0,
-    };
-    if screen.term.mode().contains(flag) {
-        1
-    } else {
-        2
-    }
-}
-
 /// DECRQSS: reports a setting as the sequence that would set it.
 pub(super) fn setting(screen: &mut Screen, what: &[u8]) -> String {
     let size = screen.size;
@@ -140,12 +107,14 @@ pub(super) fn setting(screen: &mut Screen, what: &[u8]) -> String {
         }
         b"t" | b"*|" => Some(size.rows().to_string()),
         b"$|" => Some(size.cols().to_string()),
-        b"\"p" => Some("64;1".to_string()),
+        b"\"p" => Some(format!("6{};1", screen.vt.level)),
         b"\"q" => {
             let template = &screen.term.grid().cursor.template;
             Some(u8::from(template.flags.contains(PROTECTED)).to_string())
         }
-        b"*x" => Some(if screen.vt.rectangles { "2" } else { "1" }.to_string()),
+        b"*x" => Some(screen.vt.extent.to_string()),
+        // There is no status line, so all output goes to the screen.
+        b"$}" | b"$~" => Some("0".to_string()),
         b" q" => {
             let style = screen.term.cursor_style();
             let steady = match style.shape {
@@ -161,6 +130,36 @@ pub(super) fn setting(screen: &mut Screen, what: &[u8]) -> String {
         Some(value) => format!("\x1bP1$r{value}{}\x1b\\", String::from_utf8_lossy(what)),
         None => "\x1bP0$r\x1b\\".to_string(),
     }
+}
+
+/// XTGETTCAP: the terminfo entries that programs ask for by name. Names and values are in
+/// hexadecimal; the first unknown name ends the list, as in an xterm.
+pub(super) fn capabilities(names: &[u8]) -> String {
+    let mut told = Vec::new();
+    for name in names.split(|byte| *byte == b';') {
+        let value = match plain(name).as_deref() {
+            Some(b"TN" | b"name") => "xterm-256color",
+            Some(b"Co" | b"colors") => "256",
+            Some(b"RGB") => "8/8/8",
+            _ => break,
+        };
+        let value: String = value.bytes().map(|byte| format!("{byte:02X}")).collect();
+        told.push(format!("{}={value}", String::from_utf8_lossy(name)));
+    }
+    match told.is_empty() {
+        true => "\x1bP0+r\x1b\\".to_string(),
+        false => format!("\x1bP1+r{}\x1b\\", told.join(";")),
+    }
+}
+
+/// What pairs of hexadecimal digits spell.
+fn plain(digits: &[u8]) -> Option<Vec<u8>> {
+    let digit = |byte: u8| char::from(byte).to_digit(16);
+    let pair = |pair: &[u8]| match *pair {
+        [high, low] => u8::try_from(digit(high)? * 16 + digit(low)?).ok(),
+        _ => None,
+    };
+    digits.chunks(2).map(pair).collect()
 }
 
 /// The SGR parameters of a cell.

@@ -21,6 +21,8 @@ pub(super) enum Ours {
     Unguard,
     /// DECRQSS: the requested setting.
     Setting(Vec<u8>),
+    /// XTGETTCAP: the names of the requested capabilities.
+    Capabilities(Vec<u8>),
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -42,6 +44,15 @@ impl Csi {
     /// The repeat count.
     pub fn count(&self) -> usize {
         usize::from(self.param(0).unwrap_or(1))
+    }
+
+    /// The level (DECSCL) that it came with, if that is above 2.
+    pub fn level(&self) -> u8 {
+        match (self.prefix, self.mid, self.end) {
+            (_, b'$', b'p') => 3,
+            (_, b'$' | b'*' | b'\'', _) => 4,
+            _ => 0,
+        }
     }
 
     /// Parameters from an index on.
@@ -74,14 +85,17 @@ pub(super) fn sequence(bytes: &[u8]) -> Sequence {
             Some(b'8') => Sequence::Ours(3, Ours::Align),
             Some(_) => Sequence::Other(2),
         },
-        Some(b'P') => setting(bytes),
+        Some(b'P') => question(bytes),
         Some(_) => Sequence::Other(1),
     }
 }
 
-/// Parses `DCS $ q … ST` only.
-fn setting(bytes: &[u8]) -> Sequence {
-    let start = b"\x1bP$q";
+/// Parses `DCS $ q … ST` and `DCS + q … ST` only.
+fn question(bytes: &[u8]) -> Sequence {
+    let start = match bytes.get(2) {
+        Some(b'+') => b"\x1bP+q",
+        _ => b"\x1bP$q",
+    };
     if bytes.len() < start.len() && start.starts_with(bytes) {
         return Sequence::Unfinished;
     }
@@ -91,7 +105,14 @@ fn setting(bytes: &[u8]) -> Sequence {
     match memchr::memchr(0x1b, rest) {
         Some(end) if rest.get(end + 1) == Some(&b'\\') => {
             let len = start.len() + end + 2;
-            Sequence::Ours(len, Ours::Setting(rest[..end].to_vec()))
+            let what = rest[..end].to_vec();
+            Sequence::Ours(
+                len,
+                match start[2] {
+                    b'+' => Ours::Capabilities(what),
+                    _ => Ours::Setting(what),
+                },
+            )
         }
         Some(end) if end + 1 < rest.len() => Sequence::Other(2),
         _ if bytes.len() < LONGEST => Sequence::Unfinished,
@@ -152,12 +173,12 @@ fn is_ours(prefix: u8, mid: u8, end: u8) -> bool {
             | (0, b' ', b'@' | b'A')
             | (0, b'!', b'p')
             | (0, b'\'', b'}' | b'~')
-            | (0, b'"', b'q')
+            | (0, b'"', b'p' | b'q')
             | (0, b'*', b'x' | b'y')
             | (0, b'$', b'p' | b'r' | b't' | b'v' | b'x' | b'z' | b'{')
-            | (b'?', 0, b'h' | b'l' | b'n' | b'J' | b'K')
+            | (b'?', 0, b'h' | b'l' | b'n' | b'r' | b's' | b'J' | b'K')
             | (b'?', b'$', b'p')
             | (b'=', 0, b'c')
-            | (b'>', 0, b'q')
+            | (b'>', 0, b'c' | b'q')
     )
 }

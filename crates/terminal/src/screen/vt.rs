@@ -11,12 +11,13 @@
 //!   DECSCA SPA EPA        protected cells                DECSED DECSEL spare them
 //!   DECBI DECFI SL SR DECIC DECDC                        columns that move
 //!   DECERA DECSERA DECFRA DECCRA DECCARA DECRARA         rectangles
-//!   DA DSR DECXCPR DECRQSS DECRQM DECRQCRA XTVERSION     what is asked
+//!   DA DSR DECXCPR DECRQSS DECRQM DECRQCRA XTVERSION XTGETTCAP     what is asked
+//!   DECSCL                the level                      XTSAVE XTRESTORE   modes
 //! ```
 
 use super::layer::{Layer, PROTECTED, Protection, Vt};
 use super::sequence::{Csi, Ours, Sequence, sequence};
-use super::{Screen, report};
+use super::{Screen, modes, report};
 use alacritty_terminal::grid::Cursor;
 use alacritty_terminal::index::{Column, Line as GridLine};
 use alacritty_terminal::term::TermMode;
@@ -81,12 +82,18 @@ impl Screen {
                 self.feed(bytes);
             }
             Ours::Index => self.on_grid(|layer| layer.index()),
+            Ours::BackIndex | Ours::ForwardIndex if self.vt.level < 4 => {}
             Ours::BackIndex => self.on_grid(|layer| layer.column_index(false)),
             Ours::ForwardIndex => self.on_grid(|layer| layer.column_index(true)),
             Ours::Guard => self.protect(Protection::Iso, true),
             Ours::Unguard => self.protect(Protection::Iso, false),
+            Ours::Setting(_) if self.vt.level < 3 => {}
             Ours::Setting(what) => {
                 let answer = report::setting(self, what);
+                self.ear.lock().reply(&answer);
+            }
+            Ours::Capabilities(names) => {
+                let answer = report::capabilities(names);
                 self.ear.lock().reply(&answer);
             }
         }
@@ -94,6 +101,9 @@ impl Screen {
     }
 
     fn obey_csi(&mut self, csi: &Csi, bytes: &[u8]) {
+        if self.vt.level < csi.level() {
+            return;
+        }
         let count = csi.count();
         match (csi.prefix, csi.mid, csi.end) {
             (0, 0, b'a') => self.on_grid(|layer| {
@@ -115,20 +125,27 @@ impl Screen {
             (0, b'\'', b'}' | b'~') => {
                 self.on_grid(|layer| layer.shift_from_cursor(count, csi.end == b'~'));
             }
+            (0, b'"', b'p') => self.set_level(csi),
             (0, b'"', b'q') => match csi.params.first() {
                 Some(1) => self.protect(Protection::Dec, true),
                 Some(0 | 2) | None => self.protect(Protection::Dec, false),
                 _ => {}
             },
             (0, b'!', b'p') => self.soft_reset(),
-            (0, b'*', b'x') => self.vt.rectangles = csi.params.first() == Some(&2),
+            (0, b'*', b'x') => self.vt.extent = csi.param(0).filter(|by| *by <= 2).unwrap_or(0),
             (b'?', 0, b'J') => {
                 self.on_grid(|layer| layer.erase_in_screen(csi.param(0).unwrap_or(0), true));
             }
             (b'?', 0, b'K') => {
                 self.on_grid(|layer| layer.erase_in_line(csi.param(0).unwrap_or(0), true));
             }
-            (b'?', 0, b'h' | b'l') => self.set_modes(csi),
+            (b'?', 0, b'h' | b'l') => {
+                for &mode in &csi.params {
+                    self.set_mode(mode, csi.end == b'h');
+                }
+            }
+            (b'?', 0, b's') => self.save_modes(&csi.params),
+            (b'?', 0, b'r') => self.restore_modes(&csi.params),
             (0, b'$', b'r' | b't' | b'v' | b'x' | b'z' | b'{') => {
                 self.on_grid(|layer| layer.rectangle(csi));
             }
@@ -203,6 +220,10 @@ impl Screen {
             x10_mouse: self.vt.x10_mouse,
             urxvt_mouse: self.vt.urxvt_mouse,
             noted: self.vt.noted,
+            level: self.vt.level,
+            saved_modes: std::mem::take(&mut self.vt.saved_modes),
+            colours: std::mem::take(&mut self.vt.colours),
+            parked: std::mem::take(&mut self.vt.parked),
             other_screen: self.vt.other_screen.take(),
             ..Vt::new(rows)
         };
@@ -211,42 +232,53 @@ impl Screen {
         self.on_grid(|layer| layer.put(at.line.0, at.column.0));
     }
 
-    fn set_modes(&mut self, csi: &Csi) {
-        let on = csi.end == b'h';
-        for &mode in &csi.params {
-            match mode {
-                3 => self.set_columns(on),
-                6 => {
-                    self.feed(if on { b"\x1b[?6h" } else { b"\x1b[?6l" });
-                    self.on_grid(|layer| layer.go(0, 0));
-                }
-                9 => self.vt.x10_mouse = on,
-                45 | 1045 => self.vt.reverse_wrap = on,
-                47 | 1047 => self.switch_screen(on, mode == 1047),
-                66 => self.feed(if on { b"\x1b=" } else { b"\x1b>" }),
-                69 => {
-                    self.vt.sides_on = on;
-                    self.vt.sides = None;
-                }
-                1015 => self.vt.urxvt_mouse = on,
-                1048 if on => self.save_cursor(),
-                1048 => self.restore_cursor(),
-                1049 => self.switch_with_cursor(on),
-                mode => {
-                    if let Some(bit) = report::noted(mode) {
-                        self.vt.noted = self.vt.noted & !bit | if on { bit } else { 0 };
-                    }
-                    self.feed(format!("\x1b[?{mode}{}", char::from(csi.end)).as_bytes());
-                }
+    /// DECSCL: chooses a level, with a soft reset.
+    fn set_level(&mut self, csi: &Csi) {
+        if let Some(level @ 61..=65) = csi.param(0) {
+            self.soft_reset();
+            // Who asks for a VT500 gets all there is, as before another level was chosen.
+            self.vt.level = (level - 60).min(4) as u8;
+        }
+    }
+
+    pub(super) fn set_mode(&mut self, mode: u16, on: bool) {
+        match mode {
+            3 => self.set_columns(on),
+            6 => {
+                self.feed(if on { b"\x1b[?6h" } else { b"\x1b[?6l" });
+                self.on_grid(|layer| layer.go(0, 0));
             }
+            9 => self.vt.x10_mouse = on,
+            45 | 1045 => self.vt.reverse_wrap = on,
+            47 | 1047 => self.switch_screen(on, mode == 1047),
+            66 => self.feed(if on { b"\x1b=" } else { b"\x1b>" }),
+            69 if self.vt.level < 4 => {}
+            69 => {
+                self.vt.sides_on = on;
+                self.vt.sides = None;
+            }
+            1015 => self.vt.urxvt_mouse = on,
+            1048 if on => self.save_cursor(),
+            1048 => self.restore_cursor(),
+            1049 => self.switch_with_cursor(on),
+            mode => {
+                self.note(mode, on);
+                let end = if on { 'h' } else { 'l' };
+                self.feed(format!("\x1b[?{mode}{end}").as_bytes());
+            }
+        }
+    }
+
+    /// Remembers the state of a mode that is only remembered.
+    fn note(&mut self, mode: u16, on: bool) {
+        if let Some(bit) = modes::noted(mode) {
+            self.vt.noted = self.vt.noted & !bit | if on { bit } else { 0 };
         }
     }
 
     /// DECCOLM: the width is not changed, but its side effects happen.
     fn set_columns(&mut self, on: bool) {
-        if let Some(bit) = report::noted(3) {
-            self.vt.noted = self.vt.noted & !bit | if on { bit } else { 0 };
-        }
+        self.note(3, on);
         self.feed(if on { b"\x1b[?3h" } else { b"\x1b[?3l" });
         self.vt.reset(self.size.rows());
         self.on_grid(|layer| layer.put(0, 0));
@@ -259,7 +291,9 @@ impl Screen {
         if on {
             self.save_cursor();
         }
-        self.feed(if on { b"\x1b[?1049h" } else { b"\x1b[?1049l" });
+        self.change_screens(|screen| {
+            screen.feed(if on { b"\x1b[?1049h" } else { b"\x1b[?1049l" });
+        });
         if !on {
             self.restore_cursor();
         }
@@ -272,17 +306,28 @@ impl Screen {
             return;
         }
         let cursor = self.term.grid().cursor.clone();
-        let saved = self.term.grid().saved_cursor.clone();
         if !on {
             self.vt.other_screen = (!cleared).then(|| self.cells());
         }
-        self.contained(|screen| screen.term.swap_alt());
-        let grid = self.term.grid_mut();
-        grid.cursor = cursor;
+        self.change_screens(|screen| screen.contained(|screen| screen.term.swap_alt()));
+        self.term.grid_mut().cursor = cursor;
         if on {
-            grid.saved_cursor = saved;
             self.show_other_screen();
         }
+    }
+
+    /// Switches screens; each keeps its saved cursor, which the grid would lose.
+    fn change_screens(&mut self, change: impl FnOnce(&mut Screen)) {
+        let from = usize::from(self.alternate());
+        self.vt.parked[from] = Some(self.term.grid().saved_cursor.clone());
+        change(self);
+        let to = usize::from(self.alternate());
+        let mut saved = self.vt.parked[to].take().unwrap_or_default();
+        // The screen may have become smaller meanwhile.
+        let at = &mut saved.point;
+        at.line = at.line.min(GridLine(i32::from(self.size.rows()) - 1));
+        at.column = at.column.min(Column(usize::from(self.size.cols()) - 1));
+        self.term.grid_mut().saved_cursor = saved;
     }
 
     fn cells(&self) -> Vec<Vec<alacritty_terminal::term::cell::Cell>> {
