@@ -8,8 +8,8 @@ use crate::subject::{Skip, Subject};
 use motu_core::{SandboxId, Service as _, Workspaces as _};
 use motu_engine::{Engine, Home, Setup};
 use motu_gate::{Caller, Face, Gate, Who};
+use motu_needs::skip;
 use std::future::Future;
-use std::io::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -129,27 +129,6 @@ pub fn prove_across(subject: Result<Subject, Skip>, check: impl FnOnce(&Bench)) 
     match subject {
         Ok(subject) => check(&Bench::new(subject)),
         Err(Skip(reason)) => skip(&reason),
-    }
-}
-
-/// Reports a skipped test to people and programs. With `MOTU_NO_SKIP` set that is a failure, for
-/// hosts on which everything should work.
-pub fn skip(reason: &str) {
-    println!("SKIP: {reason}");
-    assert!(
-        std::env::var_os("MOTU_NO_SKIP").is_none(),
-        "MOTU_NO_SKIP is set, but: {reason}"
-    );
-    let Some(log) = std::env::var_os("MOTU_SKIP_LOG") else {
-        return;
-    };
-    let written = std::fs::OpenOptions::new()
-        .create(true)
-        .append(true)
-        .open(&log)
-        .and_then(|mut file| file.write_all(format!("{reason}\n").as_bytes()));
-    if let Err(error) = written {
-        panic!("cannot write {}: {error}", log.display());
     }
 }
 

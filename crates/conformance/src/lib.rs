@@ -24,6 +24,7 @@ pub mod subject;
 pub mod subjects;
 mod suite;
 
-pub use bench::{Bench, prove, prove_across, skip};
+pub use bench::{Bench, prove, prove_across};
 pub use life::Life;
+pub use motu_needs::skip;
 pub use subject::{Skip, Subject};

@@ -70,7 +70,7 @@ pub async fn download(
     staged.finish(address, pinned, to)
 }
 
-/// A file that is being received.
+/// A file that is being received; without its name until it is whole, and gone if it never is.
 pub(crate) struct Staged {
     path: PathBuf,
     file: File,
@@ -107,20 +107,19 @@ impl Staged {
 
     /// Names the file if it is the one that was wanted.
     pub(crate) fn finish(
-        self,
+        mut self,
         from: &str,
         pinned: Pinned<'_>,
         to: &Path,
     ) -> Result<(), EnvironmentError> {
         let found = match self.seen == pinned.bytes {
-            true => hex(&self.digest.finalize()),
+            true => hex(&std::mem::take(&mut self.digest).finalize()),
             false => format!(
                 "of another size (more or fewer than {} bytes)",
                 pinned.bytes
             ),
         };
         if found != pinned.sha256 {
-            std::fs::remove_file(&self.path).at("removing", &self.path)?;
             return Err(EnvironmentError::DigestMismatch {
                 what: format!("{} from {from}", pinned.what),
                 expected: pinned.sha256.to_owned(),
@@ -128,5 +127,12 @@ impl Staged {
             });
         }
         std::fs::rename(&self.path, to).at("naming", to)
+    }
+}
+
+impl Drop for Staged {
+    fn drop(&mut self) {
+        // It has its name already, or is of no use.
+        let _ = std::fs::remove_file(&self.path);
     }
 }

@@ -1,8 +1,9 @@
-//! The host programs that tests may run: the list that `tools/setup` installs from.
+//! What tests need of a host: the programs they may run, and how one says that the host lacks something else.
 //!
-//! Reads `tools/needs`. A test that runs an unlisted program fails on every machine, not only
+//! The programs are the list that `tools/setup` installs from: it reads `tools/needs`. A test that runs an unlisted program fails on every machine, not only
 //! where the program is missing.
 
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -67,6 +68,31 @@ pub fn accelerator() -> String {
 #[track_caller]
 pub fn command(program: &str) -> Command {
     Command::new(find(program))
+}
+
+/// Reports a skipped test to people and programs. With `MOTU_NO_SKIP` set that is a failure, for
+/// hosts on which everything should work.
+///
+/// # Panics
+///
+/// Where nothing may be skipped, or the file of skipped tests cannot be written.
+pub fn skip(reason: &str) {
+    println!("SKIP: {reason}");
+    assert!(
+        std::env::var_os("MOTU_NO_SKIP").is_none(),
+        "MOTU_NO_SKIP is set, but: {reason}"
+    );
+    let Some(log) = std::env::var_os("MOTU_SKIP_LOG") else {
+        return;
+    };
+    let written = std::fs::OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(&log)
+        .and_then(|mut file| file.write_all(format!("{reason}\n").as_bytes()));
+    if let Err(error) = written {
+        panic!("cannot write {}: {error}", log.display());
+    }
 }
 
 #[cfg(test)]

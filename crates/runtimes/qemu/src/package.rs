@@ -6,7 +6,7 @@
 use crate::board::Board;
 use crate::error::QemuError;
 use crate::{distribution, tool};
-use motu_environments::Pinned;
+use motu_environments::{EnvironmentError, Pinned};
 use std::path::{Path, PathBuf};
 
 /// What always means the newest kernel for clouds, to the apt of a host.
@@ -20,15 +20,15 @@ pub(crate) const fn pinned_for(board: Board) -> Package {
     match board {
         Board::Q35 => Package {
             path: "pool/updates/main/l/linux-signed-amd64/\
-                   linux-image-6.1.0-55-cloud-amd64_6.1.192-1_amd64.deb",
-            sha256: "ad3018bdd76199acbdb89bdbd37e849be0614f3829aa85d0eb6154fee951cd0b",
-            bytes: 26_714_844,
+                   linux-image-6.1.0-56-cloud-amd64_6.1.192-2_amd64.deb",
+            sha256: "e7d02b943971edcb8790e256c02cfab3bca6c3d37c1bf25392a57c71300615ee",
+            bytes: 26_713_492,
         },
         Board::Virt => Package {
             path: "pool/updates/main/l/linux-signed-arm64/\
-                   linux-image-6.1.0-55-cloud-arm64_6.1.192-1_arm64.deb",
-            sha256: "ded05917efe2e060c1bcd729c08094238a174df7dad3df7e277ce05e5d4daab0",
-            bytes: 21_349_960,
+                   linux-image-6.1.0-56-cloud-arm64_6.1.192-2_arm64.deb",
+            sha256: "481ab54a27246579aadeb372315c56de02f2fe0cba4e09b387946269fff2f415",
+            bytes: 21_347_940,
         },
     }
 }
@@ -94,16 +94,30 @@ pub(crate) fn pinned(
         let download = motu_environments::download(&address, pinned, &to);
         match tokio::runtime::Handle::current().block_on(download) {
             Ok(()) => return Ok(to),
-            Err(error) => {
-                let said = error.to_string();
-                // It is a mirror, where others have registries.
-                reasons.push(said.strip_prefix("registry ").unwrap_or(&said).to_string());
-            }
+            Err(error) => reasons.push(reason(&error, package)),
         }
     }
     Err(QemuError::Kernel {
         reason: reasons.join("; "),
     })
+}
+
+/// Why a mirror did not give a package.
+fn reason(error: &EnvironmentError, package: Package) -> String {
+    if let EnvironmentError::Registry {
+        registry,
+        status: 404,
+        ..
+    } = error
+    {
+        let name = package.path.rsplit('/').next().unwrap_or_default();
+        return format!(
+            "{registry} does not have {name}: mirrors drop a package when Debian replaces it"
+        );
+    }
+    let said = error.to_string();
+    // It is a mirror, where others have registries.
+    said.strip_prefix("registry ").unwrap_or(&said).to_string()
 }
 
 /// Downloads the package that is the one file of an artifact.
@@ -183,6 +197,21 @@ mod tests {
 
     /// A mirror on the loopback; answers everything with the same, if it has it.
     async fn mirror(content: &'static [u8], asked: Arc<AtomicUsize>) -> String {
+        answering(asked, move |path| match path == format!("/debian/{PATH}") {
+            true => (
+                format!("200 OK\r\ncontent-length: {}", content.len()),
+                content,
+            ),
+            false => ("404 Not Found\r\ncontent-length: 0".to_string(), b""),
+        })
+        .await
+    }
+
+    /// A server on the loopback: the status, headers and content for each path, and then it hangs up.
+    async fn answering(
+        asked: Arc<AtomicUsize>,
+        answer: impl Fn(&str) -> (String, &'static [u8]) + Send + 'static,
+    ) -> String {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         tokio::spawn(async move {
@@ -191,17 +220,11 @@ mod tests {
                 let mut request = vec![0; 4096];
                 let got = stream.read(&mut request).await.unwrap();
                 let request = String::from_utf8_lossy(&request[..got]).into_owned();
-                let head = match request.starts_with(&format!("GET /debian/{PATH} ")) {
-                    true => format!(
-                        "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n",
-                        content.len()
-                    ),
-                    false => "HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n".to_string(),
-                };
+                let path = request.split(' ').nth(1).unwrap_or_default();
+                let (head, content) = answer(path);
+                let head = format!("HTTP/1.1 {head}\r\n\r\n");
                 stream.write_all(head.as_bytes()).await.unwrap();
-                if head.contains("200 OK") {
-                    stream.write_all(content).await.unwrap();
-                }
+                stream.write_all(content).await.unwrap();
             }
         });
         format!("http://{address}/debian/")
@@ -256,6 +279,53 @@ mod tests {
             assert!(matches!(error, QemuError::Kernel { .. }));
             assert!(error.to_string().contains("has digest"), "{error}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_mirror_that_hangs_up_is_left_for_the_next_one() {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let cut = answering(asked.clone(), |_| {
+            let head = format!("200 OK\r\ncontent-length: {}", CONTENT.len());
+            (head, &CONTENT[..10])
+        })
+        .await;
+        let error = fetch(vec![cut.clone()], package()).await.unwrap_err();
+        assert!(matches!(error, QemuError::Kernel { .. }), "{error}");
+        assert!(error.to_string().contains("cannot be reached"), "{error}");
+        let good = mirror(CONTENT, asked).await;
+        assert_eq!(fetch(vec![cut, good], package()).await.unwrap(), CONTENT);
+    }
+
+    #[tokio::test]
+    async fn a_mirror_may_lead_to_another_place_and_its_content_is_judged_all_the_same() {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let good = mirror(CONTENT, asked.clone()).await;
+        let bad = mirror(b"A package, for all a mirror knows", asked.clone()).await;
+        for (there, comes) in [(good, true), (bad, false)] {
+            let leads = answering(asked.clone(), move |_| {
+                let head = format!("302 Found\r\nlocation: {there}{PATH}\r\ncontent-length: 0");
+                (head, b"")
+            })
+            .await;
+            let fetched = fetch(vec![leads], package()).await;
+            assert_eq!(fetched.is_ok(), comes, "{fetched:?}");
+        }
+        let circle = answering(asked, |path| {
+            let head = format!("302 Found\r\nlocation: {path}\r\ncontent-length: 0");
+            (head, b"")
+        })
+        .await;
+        let error = fetch(vec![circle], package()).await.unwrap_err();
+        assert!(error.to_string().contains("in a circle"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_package_that_debian_has_replaced_is_told_from_other_faults() {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let gone = mirror(CONTENT, asked).await + "elsewhere";
+        let error = fetch(vec![gone], package()).await.unwrap_err().to_string();
+        assert!(error.contains("does not have linux.deb"), "{error}");
+        assert!(error.contains("when Debian replaces it"), "{error}");
     }
 
     #[test]

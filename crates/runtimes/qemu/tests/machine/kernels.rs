@@ -80,6 +80,62 @@ async fn a_kernel_comes_from_files_and_from_a_package() {
     boots(&scratch.path().join("package"), packed).await;
 }
 
+/// Where this host's apt has Debian's security updates from, if that answers. Such a mirror has those of every release.
+fn mirror() -> Result<String, String> {
+    let format = ["--format", "$(REPO_URI) $(RELEASE)"];
+    let listed = motu_needs::command("apt-get")
+        .arg("indextargets")
+        .args(format)
+        .arg("Created-By: Packages")
+        .output()
+        .unwrap();
+    let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
+    let mut lines = listed.lines().filter_map(|line| line.split_once(' '));
+    let (mirror, _) = lines
+        .find(|(_, release)| release.ends_with("-security"))
+        .ok_or("this host's apt has no security updates of Debian")?;
+    let host = mirror.split('/').nth(2).unwrap_or_default();
+    let address = match host.contains(':') {
+        true => host.to_string(),
+        false => format!("{host}:80"),
+    };
+    std::net::TcpStream::connect(&address).map_err(|error| format!("{address}: {error}"))?;
+    Ok(mirror.to_string())
+}
+
+/// The way of every host that is not Debian, with the mirror of this one.
+#[tokio::test]
+async fn the_pinned_kernel_is_downloaded_and_boots() {
+    let mirror = match mirror() {
+        Ok(mirror) => mirror,
+        Err(reason) => {
+            motu_needs::skip(&format!("the pinned kernel: {reason}"));
+            return;
+        }
+    };
+    let shared = World::new();
+    let scratch = tempfile::tempdir_in(shared.home.parent().unwrap()).unwrap();
+    let config = QemuConfig {
+        mirror: Some(mirror.clone()),
+        ..QemuConfig::default()
+    };
+    let world = World::of_config(scratch.path(), config, 152);
+    let made = world.runtime.create(&world.spec()).await;
+    if let Err(error) = &made
+        && error.message.contains("when Debian replaces it")
+    {
+        panic!(
+            "{mirror} has a newer kernel: pin it in src/package.rs, and a later day of the museum ({error})"
+        );
+    }
+    let machine = made.unwrap();
+    let guest = world.connect(&machine).await;
+    let release = guest.sh("uname -r").await;
+    assert!(release.contains("-cloud-"), "{release}");
+    drop(guest);
+    world.runtime.destroy(&machine).await.unwrap();
+}
+
 #[tokio::test]
 async fn a_kernel_that_is_not_there_is_named() {
     let scratch = tempfile::tempdir().unwrap();
