@@ -61,6 +61,8 @@ pub mod qmp;
 mod ram;
 mod record;
 mod removal;
+#[cfg(test)]
+mod replay;
 mod restore;
 mod saved;
 mod spare;

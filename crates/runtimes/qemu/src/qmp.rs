@@ -28,6 +28,10 @@ pub enum QmpError {
     Closed,
     #[error("QEMU said something that is not QMP")]
     Foreign,
+    #[error("QEMU said more than {MAX_LINE} bytes in one line")]
+    TooLong,
+    #[error("QEMU said {MAX_EVENTS} other things instead of an answer")]
+    Unanswered,
     #[error("QEMU refused {command}: {reason}")]
     Refused { command: String, reason: String },
     #[error("QEMU did not answer in {} s", PATIENCE.as_secs())]
@@ -135,7 +139,7 @@ impl Qmp {
                 }
             }
         }
-        Err(QmpError::Foreign)
+        Err(QmpError::Unanswered)
     }
 
     async fn line(&mut self) -> Result<Line, QmpError> {
@@ -143,9 +147,10 @@ impl Qmp {
         let mut bounded = (&mut self.read).take(MAX_LINE);
         bounded.read_until(b'\n', &mut line).await?;
         match line.last() {
-            None => Err(QmpError::Closed),
             Some(b'\n') => parse(&line),
-            Some(_) => Err(QmpError::Foreign),
+            Some(_) if line.len() as u64 == MAX_LINE => Err(QmpError::TooLong),
+            // Half a line is what a QEMU leaves that ends while it speaks.
+            _ => Err(QmpError::Closed),
         }
     }
 }
@@ -153,6 +158,8 @@ impl Qmp {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::place::QMP;
+    use crate::replay::{Conversation, Line as Said, Replay, recorded};
     use proptest::prelude::*;
 
     #[test]
@@ -182,22 +189,70 @@ mod tests {
         }
     }
 
+    /// What comes of a `stop` after which QEMU says this.
+    async fn stopping(answers: &str) -> (Result<Value, QmpError>, Replay) {
+        let begin = recorded!("pause");
+        let mut lines: Vec<_> = begin.0.clone();
+        let stop = lines
+            .iter()
+            .rposition(|line| matches!(line, Said::Asked(_)));
+        lines.truncate(stop.unwrap() + 1);
+        lines.extend(Conversation::parse(answers).0);
+        let replay = Replay::of(vec![Conversation(lines)]);
+        let mut qmp = Qmp::connect(&replay.place.socket(QMP)).await.unwrap();
+        (qmp.execute("stop", json!({})).await, replay)
+    }
+
     #[tokio::test]
-    async fn events_before_an_answer_are_skipped() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("s");
-        let listener = tokio::net::UnixListener::bind(&path).unwrap();
-        let server = tokio::spawn(async move {
-            let (mut stream, _) = listener.accept().await.unwrap();
-            let said = b"{\"QMP\":{}}\n{\"return\":{}}\n{\"event\":\"STOP\"}\n{\"error\":{\"desc\":\"busy\"}}\n";
-            stream.write_all(said).await.unwrap();
-            let mut rest = Vec::new();
-            stream.read_to_end(&mut rest).await.unwrap();
-        });
-        let mut qmp = Qmp::connect(&path).await.unwrap();
-        let error = qmp.execute("stop", json!({})).await.unwrap_err();
-        assert!(error.to_string().contains("refused stop: busy"), "{error}");
-        drop(qmp);
-        server.await.unwrap();
+    async fn events_in_the_middle_of_an_answer_are_none() {
+        let events = "< {\"event\": \"STOP\", \"timestamp\": {}}\n".repeat(20);
+        let answer = "< {\"return\": {\"x\": 1}}\n".to_string();
+        let (answered, replay) = stopping(&(events.clone() + &answer)).await;
+        assert_eq!(answered.unwrap(), json!({"x": 1}));
+        replay.ended().await;
+        let (answered, replay) =
+            stopping(&(events + "< {\"error\": {\"desc\": \"busy\"}}\n")).await;
+        let error = answered.unwrap_err().to_string();
+        assert!(error.contains("refused stop: busy"), "{error}");
+        replay.ended().await;
+    }
+
+    #[tokio::test]
+    async fn what_is_no_answer_has_a_name_and_an_end() {
+        let endless = "< {\"event\": \"RTC_CHANGE\"}\n".repeat(MAX_EVENTS);
+        for (answers, wanted) in [
+            ("! gone\n", "closed its control socket"),
+            ("< nonsense\n", "not QMP"),
+            ("< []\n", "not QMP"),
+            ("< {\"return\": \n", "not QMP"),
+            ("! long\n", "more than 1048576 bytes"),
+            (&endless, "1024 other things"),
+        ] {
+            let (answered, _) = stopping(answers).await;
+            let error = answered.unwrap_err().to_string();
+            assert!(error.contains(wanted), "{error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn half_a_line_is_a_qemu_that_has_ended() {
+        let (client, mut server) = tokio::net::UnixStream::pair().unwrap();
+        let (read, write) = client.into_split();
+        let mut qmp = Qmp {
+            read: BufReader::new(read),
+            write,
+        };
+        server.write_all(b"{\"return\": ").await.unwrap();
+        drop(server);
+        assert!(matches!(qmp.line().await, Err(QmpError::Closed)));
+    }
+
+    #[tokio::test]
+    async fn who_does_not_greet_is_no_qemu() {
+        for (said, wanted) in [("< {\"return\": {}}\n", "not QMP"), ("! gone\n", "closed")] {
+            let replay = Replay::of(vec![Conversation::parse(said)]);
+            let error = Qmp::connect(&replay.place.socket(QMP)).await.unwrap_err();
+            assert!(error.to_string().contains(wanted), "{error}");
+        }
     }
 }
