@@ -49,7 +49,7 @@ const DEVICE: &str = "\x1b[?64;6;21;22;28c";
 
 /// Secondary device attributes: a VT420 too, and the release of xterm whose behaviour this screen
 /// has. Programs choose by that number what they may use.
-const VERSION: &str = "\x1b[>41;380;0c";
+const VERSION: &str = "\x1b[>41;379;0c";
 
 /// The cursor, counted from one, relative to the margins in origin mode.
 fn place(screen: &mut Screen) -> (i32, usize) {

@@ -3,8 +3,8 @@
 //! The line is typed before the first command that is run there. Its echo is held back until the
 //! shell's first mark, and then dropped; if no mark comes, it is shown.
 
-use super::Session;
-use crate::classify::{self, Evidence, Phase, Unmarked};
+use super::{End, Session};
+use crate::classify::{self, Evidence, Phase, Status, Unmarked};
 use crate::integration::typed;
 use crate::limits::HELD_BYTES;
 use crate::osc::Nonce;
@@ -20,8 +20,20 @@ const NOT_KNOWN: &str = "the exit code is not known: this shell is not bash, zsh
 const DRAWN: &str =
     "the exit code is not known: a terminal multiplexer draws this shell's output again";
 
+const NOT_SEEN: &str =
+    "neither the command's end nor its exit code is known: no prompt was recognized";
+
 /// What is said of a run whose exit code nobody tells.
-pub(super) const NO_EXIT_CODE: [&str; 2] = [NOT_KNOWN, DRAWN];
+pub(super) const NO_EXIT_CODE: [&str; 3] = [NOT_KNOWN, DRAWN, NOT_SEEN];
+
+/// What to say of a run that ended so, if its shell gives no marks.
+pub(super) fn untold(end: End, status: Status) -> Option<&'static str> {
+    match (end, status) {
+        (End::WaitsForInput, Status::Ready) => Some(NOT_KNOWN),
+        (End::Quiet, _) => Some(NOT_SEEN),
+        _ => None,
+    }
+}
 
 /// A shell that is being integrated.
 #[derive(Debug)]

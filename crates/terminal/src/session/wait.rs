@@ -1,6 +1,6 @@
 //! Decides when a request is answered.
 
-use super::nested::NO_EXIT_CODE;
+use super::nested::{self, NO_EXIT_CODE};
 use super::{End, Expect, Outcome, Poll, Run, Session, Shape, Ticket};
 use crate::classify::{Confidence, Phase, State, Status};
 use crate::error::TerminalError;
@@ -162,6 +162,13 @@ impl Waiter {
 
     pub fn is_waiting_to_start(&self) -> bool {
         matches!(self.kind, Kind::Run { waiting: true, .. })
+    }
+
+    /// A run that was typed where no marks tell of its end, and of which nothing was said yet.
+    fn is_unmarked(&self) -> bool {
+        matches!(self.kind, Kind::Run { waiting: false, .. })
+            && (self.nested || self.turn.is_none())
+            && !self.warnings.iter().any(|said| NO_EXIT_CODE.contains(said))
     }
 
     pub fn command(&self) -> &str {
@@ -480,6 +487,10 @@ impl Session {
         if exit_code.is_some() {
             // The command ended the nested shell, and our own shell tells its exit code.
             waiter.warnings.retain(|said| !NO_EXIT_CODE.contains(said));
+        } else if waiter.is_unmarked()
+            && let Some(unknown) = nested::untold(end, state.status)
+        {
+            waiter.warn(unknown);
         }
         let output = self.output_of(&waiter, &state, end);
         if let Some(found) = &found {

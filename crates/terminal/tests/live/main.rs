@@ -4,3 +4,4 @@
 mod local;
 mod programs;
 mod shells;
+mod unmarked;
