@@ -3,19 +3,56 @@
 //! A directory is renamed into the trash at once and deleted by a thread of its own: deleting a
 //! disk image can take the file system far longer than ending the machine. What a crash leaves in
 //! the trash is deleted at the next start.
+//!
+//! Empty directories are kept for the next machines: without a journal, ext4 looks at every inode
+//! that was deleted within the last minutes before it gives out one.
 
 use motu_core::{Error, ErrorKind, Result, id};
+use rustix::fs::{CWD, RenameFlags, renameat_with};
 use std::fs;
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+
+/// The most empty directories that are kept.
+const EMPTIES: usize = 128;
+/// File type and permissions of a private directory.
+const PRIVATE: u32 = 0o040_700;
 
 /// The trash of one state directory.
 #[derive(Debug)]
 pub struct Trash {
     dir: PathBuf,
     full: mpsc::Sender<PathBuf>,
+    empties: Arc<Empties>,
+}
+
+/// Empty, private directories.
+#[derive(Debug, Default)]
+struct Empties(Mutex<Vec<PathBuf>>);
+
+impl Empties {
+    /// Keeps a directory, unless something is in it, it is not private, or there are enough.
+    fn keep(&self, path: &Path) -> bool {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let keeps = kept.len() < EMPTIES && is_as_new(path).unwrap_or(false);
+        if keeps {
+            kept.push(path.to_path_buf());
+        }
+        keeps
+    }
+
+    fn take(&self) -> Option<PathBuf> {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.pop()
+    }
+}
+
+fn is_as_new(path: &Path) -> io::Result<bool> {
+    let found = fs::symlink_metadata(path)?;
+    let own = found.uid() == rustix::process::geteuid().as_raw();
+    Ok(own && found.mode() == PRIVATE && fs::read_dir(path)?.next().is_none())
 }
 
 impl Trash {
@@ -33,17 +70,31 @@ impl Trash {
         for entry in left.flatten() {
             let _ = full.send(entry.path());
         }
+        let empties = Arc::new(Empties::default());
+        let kept = empties.clone();
         std::thread::Builder::new()
             .name("trash".to_string())
             .spawn(move || {
-                for path in queue {
+                for path in queue.iter().filter(|path| !kept.keep(path)) {
                     if let Err(error) = fs::remove_dir_all(&path) {
                         tracing::warn!(path = %path.display(), %error, "cannot empty the trash");
                     }
                 }
             })
             .map_err(|error| Error::io("cannot start the trash thread", &error))?;
-        Ok(Trash { dir, full })
+        Ok(Trash { dir, full, empties })
+    }
+
+    /// Gives an empty, private directory this name, if there is one and nothing has the name.
+    pub fn reuse(&self, name: &Path) -> bool {
+        let Some(empty) = self.empties.take() else {
+            return false;
+        };
+        let renamed = renameat_with(CWD, &empty, CWD, name, RenameFlags::NOREPLACE);
+        if renamed.is_err() {
+            self.empties.keep(&empty);
+        }
+        renamed.is_ok()
     }
 
     /// Moves a directory to the trash; no error if it is gone already.
@@ -69,12 +120,49 @@ mod tests {
     use super::*;
     use std::time::{Duration, Instant};
 
-    fn eventually_empty(dir: &Path) {
+    fn eventually(what: &str, mut done: impl FnMut() -> bool) {
         let deadline = Instant::now() + Duration::from_secs(10);
-        while fs::read_dir(dir).unwrap().next().is_some() {
-            assert!(Instant::now() < deadline, "the trash is never emptied");
+        while !done() {
+            assert!(Instant::now() < deadline, "never: {what}");
             std::thread::yield_now();
         }
+    }
+
+    fn eventually_empty(dir: &Path) {
+        let is_empty = || fs::read_dir(dir).unwrap().next().is_none();
+        eventually("the trash is emptied", is_empty);
+    }
+
+    #[test]
+    fn only_what_is_as_new_is_used_again() {
+        let home = tempfile::tempdir().unwrap();
+        let trash = Trash::open(home.path()).unwrap();
+        let make = |name: &str, mode: u32| {
+            let dir = home.path().join(name);
+            fs::DirBuilder::new().mode(mode).create(&dir).unwrap();
+            dir
+        };
+        let (full, open, plain) = (make("a", 0o700), make("b", 0o755), make("c", 0o700));
+        fs::write(full.join("file"), "x").unwrap();
+        let inode = plain.metadata().unwrap().ino();
+        for dir in [&full, &open, &plain] {
+            trash.discard(dir).unwrap();
+        }
+        let next = home.path().join("next");
+        eventually("the plain one is kept", || trash.reuse(&next));
+        assert_eq!(next.metadata().unwrap().ino(), inode);
+        assert!(!trash.reuse(&home.path().join("other")), "no other is");
+        eventually_empty(&home.path().join("trash"));
+
+        trash.discard(&next).unwrap();
+        let taken = make("taken", 0o700);
+        let kept = || !trash.empties.0.lock().unwrap().is_empty();
+        eventually("it is kept again", kept);
+        assert!(!trash.reuse(&taken), "somebody's");
+        assert!(kept());
+        // The next daemon begins without it.
+        drop(trash);
+        let _trash = Trash::open(home.path()).unwrap();
     }
 
     #[test]

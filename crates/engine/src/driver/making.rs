@@ -164,7 +164,7 @@ impl Driver {
     /// The runtime's specification of the machine, with an empty directory.
     async fn spec(&self) -> Result<MachineSpec> {
         let id = &self.row.sandbox.sandbox_id;
-        let dir = self.shared.home.make_machine(self.runtime.name(), id)?;
+        let dir = self.shared.make_machine(self.runtime.name(), id)?;
         let launch = self.launch()?;
         let border = crate::border::values(&self.shared.home, launch.border.as_ref()).await?;
         if let Some(border) = &border {

@@ -135,6 +135,15 @@ pub struct Shared {
 }
 
 impl Shared {
+    /// The empty, private directory of a new machine: that of one that is gone, or a new one.
+    pub fn make_machine(&self, runtime: &str, id: &SandboxId) -> Result<PathBuf> {
+        let dir = self.home.machine(runtime, id);
+        match self.trash.reuse(&dir) {
+            true => Ok(dir),
+            false => self.home.make_machine(runtime, id),
+        }
+    }
+
     /// Stores a row: in the record beside its kept disks, if it has any, and in the store.
     pub async fn persist(&self, row: &mut SandboxRow) -> Result<()> {
         row.revision += 1;

@@ -107,7 +107,7 @@ impl Sandboxes {
                 baseline: kept.baseline.clone(),
             };
         }
-        let dir = self.shared.home.make_machine(runtime.name(), &id)?;
+        let dir = self.shared.make_machine(runtime.name(), &id)?;
         let spec = launch.spec(id, dir, &self.shared.gateways, border.clone());
         let (tell, written) = oneshot::channel();
         let (hand_over, machine) = oneshot::channel();

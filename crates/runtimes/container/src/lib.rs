@@ -11,6 +11,7 @@
 //!   wire       the way from its network to the gateway
 //!   kept       disks that outlive their machine
 //!   ahead      disks for the next reset
+//!   waiting    work on disks that nobody waits for
 //!   slots      ranges of host ids
 //!   seccomp    the system call filter, from seccomp.json; bpf compiles it
 //!   record     what is remembered of a machine
@@ -33,6 +34,7 @@ mod record;
 mod seccomp;
 mod slots;
 mod sys;
+mod waiting;
 mod wire;
 
 use async_trait::async_trait;

@@ -12,7 +12,7 @@ use crate::prepare::{self, Decided};
 use crate::record::Record;
 use crate::slots::Slots;
 use crate::wire::Wire;
-use crate::{Settings, seccomp};
+use crate::{Settings, seccomp, waiting};
 use motu_core::hint;
 use motu_core::hint::verb;
 use motu_core::runtime::{Ask, Connection, Ended, Kept, Machine, MachineSpec};
@@ -38,9 +38,6 @@ use tokio::sync::Semaphore;
 /// How long a killed machine may take to disappear.
 const END_PATIENCE: Duration = Duration::from_secs(30);
 
-/// When the disk for the next reset is made: this one still needs the processors, and its own disk.
-const AHEAD_DELAY: Duration = Duration::from_millis(100);
-
 /// Concurrent creations on the smallest host.
 const TURNS_MIN: usize = 4;
 
@@ -49,8 +46,8 @@ const TURNS_MIN: usize = 4;
 pub(crate) struct Maker {
     pub(crate) host: Host,
     pub(crate) cgroups: Hierarchies,
-    pub(crate) disks: Disks,
-    pub(crate) ahead: Ahead,
+    pub(crate) disks: Arc<Disks>,
+    pub(crate) ahead: Arc<Ahead>,
     pub(crate) home: PathBuf,
     launcher: Launcher,
     filter: Vec<u8>,
@@ -69,8 +66,11 @@ impl Maker {
         slots.sweep();
         Ok(Maker {
             cgroups: Hierarchies::detect(&format!("motu-{seed:08x}")),
-            disks: Disks::new(settings.home.join("cache/disks"), settings.usual_disk_mib),
-            ahead: Ahead::default(),
+            disks: Arc::new(Disks::new(
+                settings.home.join("cache/disks"),
+                settings.usual_disk_mib,
+            )),
+            ahead: Arc::default(),
             launcher: Launcher::new(&settings.guest)
                 .map_err(|error| Error::io("the guest program", &error))?,
             filter: seccomp::filter().map_err(|e| Error::internal(e.to_string()))?,
@@ -397,7 +397,7 @@ pub(crate) async fn create(maker: &Arc<Maker>, spec: &MachineSpec) -> Result<Mac
     match made {
         Ok(machine) => {
             if let Some(kept) = spec.kept.as_ref().filter(|_| reset) {
-                make_ahead(maker, kept, &machine);
+                waiting::make_ahead((&maker.ahead, &maker.disks), kept, &machine);
             }
             Ok(machine)
         }
@@ -411,19 +411,6 @@ pub(crate) async fn create(maker: &Arc<Maker>, spec: &MachineSpec) -> Result<Mac
             Err(error)
         }
     }
-}
-
-/// Makes the disk for the next reset, when this one is over.
-fn make_ahead(maker: &Arc<Maker>, kept: &Kept, machine: &Machine) {
-    let mut limits = machine.limits.iter();
-    let disk = limits.find(|limit| limit.name == "disk_mib" && limit.enforced);
-    let Some(disk) = disk else { return };
-    maker.ahead.want(kept, disk.value);
-    let maker = maker.clone();
-    tokio::spawn(async move {
-        tokio::time::sleep(AHEAD_DELAY).await;
-        let _ = tokio::task::spawn_blocking(move || maker.ahead.fill(&maker.disks)).await;
-    });
 }
 
 /// Converts a launch error to the service's `Error`.
@@ -564,6 +551,7 @@ pub(crate) async fn remove(
             .for_each(|slot| maker.slots.free(slot, dir)),
         None => maker.slots.free_all_of(dir),
     }
+    waiting::thin(&maker.disks);
     Ok(())
 }
 

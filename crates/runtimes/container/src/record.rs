@@ -3,8 +3,9 @@
 use motu_core::Error;
 use motu_local::{Process, boot_id};
 use serde::{Deserialize, Serialize};
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// The record's file in the machine's directory.
@@ -42,13 +43,22 @@ impl Record {
         serde_json::from_slice(&text).ok()
     }
 
-    /// Written atomically: a reader sees the old record or the new one.
+    /// Written at once over what was there: a process that is killed has written all of it or
+    /// nothing, and after a power cut there is no machine. A second file that replaces the first
+    /// costs an inode for each machine, which ext4 without a journal gives out slowly.
     pub(crate) fn store(&self, dir: &Path) -> Result<(), Error> {
         let failed = |error: io::Error| Error::io("the machine's record", &error);
         let text = serde_json::to_vec(self).map_err(|e| Error::internal(e.to_string()))?;
-        let staged = dir.join("machine.json.new");
-        std::fs::write(&staged, text).map_err(failed)?;
-        std::fs::rename(staged, dir.join(FILE)).map_err(failed)
+        let mut options = std::fs::File::options();
+        let options = options.write(true).create(true).truncate(false).mode(0o600);
+        let mut file = options.open(dir.join(FILE)).map_err(failed)?;
+        let (new, old) = (text.len(), file.metadata().map_err(failed)?.len() as usize);
+        // Spaces after it hide the rest of a longer one.
+        let text = [text, vec![b' '; old.saturating_sub(new)]].concat();
+        match file.write(&text).map_err(failed)? {
+            written if written == text.len() => Ok(()),
+            _ => Err(failed(io::ErrorKind::StorageFull.into())),
+        }
     }
 
     /// A pidfd of the machine's pid 1, if that very process still exists.
@@ -90,6 +100,14 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let record = Record::new(Some(3));
         record.store(dir.path()).unwrap();
-        assert_eq!(Record::load(dir.path()), Some(record));
+        assert_eq!(Record::load(dir.path()), Some(record.clone()));
+        let longer = Record {
+            kept: Some("/a/longer/record".into()),
+            ..record.clone()
+        };
+        for one in [longer, record] {
+            one.store(dir.path()).unwrap();
+            assert_eq!(Record::load(dir.path()), Some(one));
+        }
     }
 }

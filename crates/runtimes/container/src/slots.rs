@@ -1,13 +1,18 @@
 //! Ranges of host ids: every machine has its own 65 536 ids.
 //!
-//! A slot is a file in `run/uids`, created exclusively, that contains the machine's directory.
+//! A slot is a file in `run/uids`, placed there exclusively, that contains the machine's directory.
 //! Files outlive the daemon, so two machines of one state directory never share ids, even after a
 //! crash. Another state directory starts its search elsewhere; sharing ids with it would affect
 //! accounting, not isolation.
+//!
+//! The file of a slot that was freed becomes that of the next one that is taken: without a journal,
+//! ext4 looks at every inode that was deleted within the last minutes before it gives out one.
 
-use motu_core::Error;
+use motu_core::{Error, id};
+use rustix::fs::{CWD, RenameFlags, renameat_with};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The first host id of the first slot, above the ranges that distributions assign.
 const BASE: u32 = 0x2000_0000;
@@ -15,12 +20,18 @@ const BASE: u32 = 0x2000_0000;
 pub(crate) const SIZE: u32 = 65_536;
 /// How many slots there are.
 const COUNT: u32 = 24_576;
+/// The most files that wait for the next slots.
+const BLANKS: usize = 128;
+/// How their names begin.
+const BLANK: &str = "blank-";
 
 /// The slots of one state directory.
 #[derive(Debug)]
 pub(crate) struct Slots {
     dir: PathBuf,
     start: u32,
+    /// Files of slots that were freed.
+    blanks: Mutex<Vec<PathBuf>>,
 }
 
 impl Slots {
@@ -29,6 +40,7 @@ impl Slots {
         Slots {
             dir,
             start: seed % COUNT,
+            blanks: Mutex::default(),
         }
     }
 
@@ -45,30 +57,48 @@ impl Slots {
     /// Takes a free slot for the machine in `machine`.
     pub(crate) fn take(&self, machine: &Path) -> Result<u32, Error> {
         let failed = |error: io::Error| Error::io("id range", &error);
-        let mut made_dir = false;
-        let mut step = 0;
-        while step < COUNT {
+        let blank = self.blank(machine).map_err(failed)?;
+        for step in 0..COUNT {
             let slot = (self.start + step) % COUNT;
             let file = self.dir.join(slot.to_string());
-            match std::fs::File::options()
-                .write(true)
-                .create_new(true)
-                .open(&file)
-            {
-                Ok(mut file) => {
-                    let path = machine.as_os_str().as_encoded_bytes();
-                    file.write_all(path).map_err(failed)?;
-                    return Ok(slot);
-                }
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => step += 1,
-                Err(error) if error.kind() == io::ErrorKind::NotFound && !made_dir => {
-                    std::fs::create_dir_all(&self.dir).map_err(failed)?;
-                    made_dir = true;
-                }
-                Err(error) => return Err(failed(error)),
+            match renameat_with(CWD, &blank, CWD, &file, RenameFlags::NOREPLACE) {
+                Ok(()) => return Ok(slot),
+                Err(rustix::io::Errno::EXIST) => {}
+                Err(error) => return Err(failed(error.into())),
             }
         }
+        self.keep(blank);
         Err(Error::limit("every range of host ids is in use"))
+    }
+
+    /// A file that is no slot yet, with the machine's directory in it.
+    fn blank(&self, machine: &Path) -> io::Result<PathBuf> {
+        let waiting = self.blanks().pop();
+        let path =
+            waiting.unwrap_or_else(|| self.dir.join(format!("{BLANK}{}", id::random_name(8))));
+        let mut file = match std::fs::File::create(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                std::fs::create_dir_all(&self.dir)?;
+                std::fs::File::create(&path)?
+            }
+            other => other?,
+        };
+        file.write_all(machine.as_os_str().as_encoded_bytes())?;
+        Ok(path)
+    }
+
+    /// Keeps a file for a later slot.
+    fn keep(&self, blank: PathBuf) {
+        let mut blanks = self.blanks();
+        if blanks.len() < BLANKS {
+            blanks.push(blank);
+        } else {
+            let _ = std::fs::remove_file(blank);
+        }
+    }
+
+    fn blanks(&self) -> MutexGuard<'_, Vec<PathBuf>> {
+        self.blanks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Frees a slot, if it still belongs to this machine.
@@ -76,7 +106,10 @@ impl Slots {
         let file = self.dir.join(slot.to_string());
         let owner = std::fs::read(&file).unwrap_or_default();
         if owner == machine.as_os_str().as_encoded_bytes() {
-            let _ = std::fs::remove_file(file);
+            let blank = self.dir.join(format!("{BLANK}{}", id::random_name(8)));
+            if std::fs::rename(file, &blank).is_ok() {
+                self.keep(blank);
+            }
         }
     }
 
@@ -93,12 +126,17 @@ impl Slots {
         }
     }
 
-    /// Frees the slots of machines whose directory is gone.
+    /// Frees the slots of machines whose directory is gone, and removes the files that a former
+    /// daemon kept for later slots.
     pub(crate) fn sweep(&self) {
         for entry in std::fs::read_dir(&self.dir).into_iter().flatten().flatten() {
             let owner = std::fs::read(entry.path()).unwrap_or_default();
             let owner = PathBuf::from(String::from_utf8_lossy(&owner).into_owned());
-            if !owner.exists() {
+            let is_blank = entry
+                .file_name()
+                .as_encoded_bytes()
+                .starts_with(BLANK.as_bytes());
+            if is_blank || !owner.exists() {
                 let _ = std::fs::remove_file(entry.path());
             }
         }
@@ -122,6 +160,28 @@ mod tests {
         assert_ne!(slots.take(&b).unwrap(), first, "b cannot free a's slot");
         slots.free_all_of(&a);
         assert_eq!(slots.take(&b).unwrap(), first);
+    }
+
+    #[test]
+    fn the_file_of_a_freed_slot_is_used_again() {
+        use std::os::unix::fs::MetadataExt;
+        let home = tempfile::tempdir().unwrap();
+        let dir = home.path().join("uids");
+        let slots = Slots::new(dir.clone(), 7);
+        let (a, b) = (home.path().join("a longer name"), home.path().join("b"));
+        let inode = |slot: u32| dir.join(slot.to_string()).metadata().unwrap().ino();
+        let first = slots.take(&a).unwrap();
+        let was = inode(first);
+        slots.free(first, &a);
+        assert!(!dir.join(first.to_string()).exists(), "a free slot");
+        let again = slots.take(&b).unwrap();
+        assert_eq!((again, inode(again)), (first, was));
+        let owner = std::fs::read(dir.join(again.to_string())).unwrap();
+        assert_eq!(owner, b.as_os_str().as_encoded_bytes());
+        // A daemon that died left one behind.
+        slots.free(again, &b);
+        Slots::new(dir.clone(), 7).sweep();
+        assert_eq!(std::fs::read_dir(dir).unwrap().count(), 0);
     }
 
     #[test]

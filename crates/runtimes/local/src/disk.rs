@@ -25,13 +25,15 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Number of prepared disks of the usual size.
 const POOL: usize = 4;
-/// As many may wait that machines have left.
-const POOL_MAX: usize = 16;
+/// As many may wait that machines have left: while many come and go at once, and afterwards. Each
+/// costs the kernel a mounted file system with its threads.
+const POOL_MAX: usize = 96;
+const POOL_CALM: usize = 16;
 /// Journal size of a kept disk; smaller disks use the default of `mke2fs`.
 const JOURNAL_MIB: u64 = 16;
 const JOURNAL_FROM_MIB: u64 = 512;
@@ -70,6 +72,8 @@ pub struct Disks {
     /// The image of a kept disk, prepared for the next one of the last size.
     blank: Mutex<Option<Blank>>,
     serial: AtomicU64,
+    /// Somebody is about to give up disks that are too many.
+    thinning: AtomicBool,
 }
 
 impl Disks {
@@ -91,6 +95,7 @@ impl Disks {
             lent: Mutex::default(),
             blank: Mutex::new(None),
             serial: AtomicU64::new(0),
+            thinning: AtomicBool::new(false),
         }
     }
 
@@ -140,6 +145,24 @@ impl Disks {
             Ok(None) => {}
             Err(error) => tracing::debug!(machine, %error, "a disk is not used again"),
         }
+    }
+
+    /// Whether more disks wait than a calm host keeps and nobody else is about to [`thin`] them.
+    ///
+    /// [`thin`]: Disks::thin
+    pub fn begin_thinning(&self) -> bool {
+        self.pool().len() > POOL_CALM && !self.thinning.swap(true, Ordering::AcqRel)
+    }
+
+    /// Gives up the disks that only many machines at once need. Slow.
+    pub fn thin(&self) {
+        self.thinning.store(false, Ordering::Release);
+        let mut pool = self.pool();
+        let surplus = pool.len().saturating_sub(POOL_CALM);
+        let given_up: Vec<OwnedFd> = pool.drain(..surplus).collect();
+        // Unmounting takes its time; others take disks meanwhile.
+        drop(pool);
+        drop(given_up);
     }
 
     /// A machine has ended by itself: its disk's space is freed.

@@ -133,6 +133,24 @@ mod tests {
     }
 
     #[test]
+    fn disks_that_only_a_rush_needs_are_given_up_after_it() {
+        let Some((_dir, disks)) = disks() else { return };
+        let names: Vec<String> = (0..20).map(|number| number.to_string()).collect();
+        for name in &names {
+            drop(disks.lend(MIB, name).unwrap());
+        }
+        for name in &names {
+            disks.returned(name);
+        }
+        assert_eq!(disks.waiting(), names.len());
+        assert!(disks.begin_thinning());
+        assert!(!disks.begin_thinning(), "once");
+        disks.thin();
+        assert!(!disks.begin_thinning());
+        assert_eq!(disks.waiting(), 16);
+    }
+
+    #[test]
     fn a_disk_with_much_on_it_is_given_up() {
         let Some((_dir, disks)) = disks() else { return };
         let full = disks.lend(MIB, "one").unwrap();

@@ -250,10 +250,7 @@ impl Sandboxes {
         }
         let mut announced = self.pool.announce(&kind);
         let id = admitted.sandbox.sandbox_id.clone();
-        let dir = self
-            .shared
-            .home
-            .make_machine(admitted.runtime.name(), &id)?;
+        let dir = self.shared.make_machine(admitted.runtime.name(), &id)?;
         let spec = admitted
             .launch
             .spec(id.clone(), dir.clone(), &self.shared.gateways, None);

@@ -1,0 +1,44 @@
+//! Work on disks that waits until nobody waits for it.
+
+use crate::ahead::Ahead;
+use motu_core::runtime::{Kept, Machine};
+use motu_local::disk::Disks;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// When the disk for the next reset is made: this one still needs the processors, and its own disk.
+const AHEAD_DELAY: Duration = Duration::from_millis(100);
+
+/// How long disks wait that only many machines at once need.
+const THIN_AFTER: Duration = Duration::from_secs(20);
+
+/// Makes the disk for the next reset, when this one is over.
+pub(crate) fn make_ahead(
+    (ahead, disks): (&Arc<Ahead>, &Arc<Disks>),
+    kept: &Kept,
+    machine: &Machine,
+) {
+    let mut limits = machine.limits.iter();
+    let disk = limits.find(|limit| limit.name == "disk_mib" && limit.enforced);
+    let Some(disk) = disk else { return };
+    ahead.want(kept, disk.value);
+    let (ahead, disks) = (ahead.clone(), disks.clone());
+    tokio::spawn(async move {
+        tokio::time::sleep(AHEAD_DELAY).await;
+        let _ = tokio::task::spawn_blocking(move || ahead.fill(&disks)).await;
+    });
+}
+
+/// Gives up the disks that are too many when the rush may be over.
+pub(crate) fn thin(disks: &Arc<Disks>) {
+    if !disks.begin_thinning() {
+        return;
+    }
+    let disks = Arc::downgrade(disks);
+    tokio::spawn(async move {
+        tokio::time::sleep(THIN_AFTER).await;
+        if let Some(disks) = disks.upgrade() {
+            let _ = tokio::task::spawn_blocking(move || disks.thin()).await;
+        }
+    });
+}
