@@ -264,6 +264,15 @@ fn an_ordinary_user_is_told_what_does_not_work() {
         qemu["detail"].as_str().unwrap().contains("range of ids"),
         "{qemu}"
     );
+    // Each names the same command, and none passes on what `unshare` says of it: "…: Success".
+    for runtime in ["qemu", "gvisor"] {
+        let runtime = named(&doctor["runtimes"], runtime);
+        let lacking = named(&runtime["checks"], "privilege");
+        assert_eq!(lacking["health"], "failed", "{lacking}");
+        let fix = lacking["fix"].as_str().unwrap();
+        assert!(fix.starts_with("usermod --add-subuids"), "{lacking}");
+    }
+    assert!(!text.stdout.contains(": Success"), "{text}");
     let programs = named(&qemu["checks"], "mke2fs");
     assert_eq!(programs["health"], "ok", "{programs}");
     let environments = named(&doctor["host"], "environments");

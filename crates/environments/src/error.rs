@@ -5,6 +5,7 @@
 
 use std::{io, path::Path};
 
+use motu_packages::ids::NoRange;
 use thiserror::Error;
 
 use crate::reference::Origin;
@@ -25,13 +26,8 @@ pub enum EnvironmentError {
     NotInstalled { name: String },
     #[error("program {tool:?} is not installed on this host")]
     ToolMissing { tool: String, hint: String },
-    #[error("user {user} has no range of subordinate ids in {file}")]
-    NoIdMap {
-        user: String,
-        file: &'static str,
-        /// The first id of an unused range.
-        free: u64,
-    },
+    #[error(transparent)]
+    NoIdMap(#[from] NoRange),
     #[error(
         "build of environment {name:?} failed at stage {stage}: {}",
         last_line(tail_of_log)
@@ -106,12 +102,7 @@ impl EnvironmentError {
                 .first()
                 .map(|first| format!("did you mean {first}?")),
             Self::ToolMissing { hint, .. } => Some(hint.clone()),
-            Self::NoIdMap { user, free, .. } => {
-                let range = format!("{free}-{}", free + 65_535);
-                Some(format!(
-                    "usermod --add-subuids {range} --add-subgids {range} {user}"
-                ))
-            }
+            Self::NoIdMap(lacking) => Some(lacking.fix()),
             Self::InUse { .. } => Some("destroy the sandboxes that use it first".to_owned()),
             Self::NameTaken { .. } => Some("choose another word, such as mine:1".to_owned()),
             Self::Corrupt { .. } => Some("pull it again to rebuild it".to_owned()),

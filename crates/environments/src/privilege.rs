@@ -14,11 +14,6 @@ use crate::{
     process,
 };
 
-const SUBORDINATE_FILES: [&str; 2] = ["/etc/subuid", "/etc/subgid"];
-
-/// The first subordinate id on a Debian system.
-const FIRST_SUBORDINATE: u64 = 100_000;
-
 /// The privileges that environments are built with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -46,18 +41,8 @@ impl Privilege {
         if self == Self::Root {
             return Ok(());
         }
-        process::require("newuidmap", &motu_packages::install(Need::IdMap))?;
         let uid = rustix::process::geteuid().as_raw();
-        let user = user_name(uid).unwrap_or_else(|| uid.to_string());
-        let read = |file| fs::read_to_string(file).unwrap_or_default();
-        let texts = SUBORDINATE_FILES.map(read);
-        for (file, text) in SUBORDINATE_FILES.into_iter().zip(&texts) {
-            if !has_range(text, &user, uid) {
-                let free = first_free(&texts);
-                return Err(EnvironmentError::NoIdMap { user, file, free });
-            }
-        }
-        Ok(())
+        Ok(motu_packages::ids::check(uid)?)
     }
 
     /// A command that sees the ids inside environments.
@@ -117,37 +102,6 @@ impl Privilege {
     }
 }
 
-fn user_name(uid: u32) -> Option<String> {
-    let passwd = fs::read_to_string("/etc/passwd").ok()?;
-    passwd.lines().find_map(|line| {
-        let mut fields = line.split(':');
-        let name = fields.next()?;
-        (fields.nth(1)? == uid.to_string()).then(|| name.to_owned())
-    })
-}
-
-fn has_range(text: &str, user: &str, uid: u32) -> bool {
-    let uid = uid.to_string();
-    text.lines().any(|line| {
-        let mut fields = line.split(':');
-        let owner = fields.next();
-        let count = fields.nth(1).and_then(|count| count.trim().parse().ok());
-        (owner == Some(user) || owner == Some(uid.as_str())) && count.unwrap_or(0_u64) > 0
-    })
-}
-
-/// The first id above all ranges in these files and all ordinary users.
-fn first_free(texts: &[String]) -> u64 {
-    let end = |line: &str| {
-        let mut fields = line.split(':').skip(1);
-        let first: u64 = fields.next()?.trim().parse().ok()?;
-        let count: u64 = fields.next()?.trim().parse().ok()?;
-        first.checked_add(count)
-    };
-    let ends = texts.iter().flat_map(|text| text.lines()).filter_map(end);
-    ends.fold(FIRST_SUBORDINATE, u64::max)
-}
-
 /// Disk usage of a tree, for reports. Unreadable parts do not count.
 pub(crate) fn disk_usage(path: &Path) -> u64 {
     let Ok(meta) = fs::symlink_metadata(path) else {
@@ -169,25 +123,6 @@ pub(crate) fn disk_usage(path: &Path) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn subordinate_ranges_are_found_by_name_or_number() {
-        let text = "ann:100000:65536\n1002:165536:65536\nbob:300000:0\n";
-        assert!(has_range(text, "ann", 1001));
-        assert!(has_range(text, "carl", 1002));
-        assert!(!has_range(text, "bob", 1003));
-        assert!(!has_range(text, "an", 100));
-    }
-
-    #[test]
-    fn a_range_that_is_proposed_is_nobodys() {
-        let (uids, gids) = (
-            "ann:100000:65536\nbob:300000:65536\n",
-            "x\n1:165536:65536\n",
-        );
-        assert_eq!(first_free(&[uids.into(), gids.into()]), 365_536);
-        assert_eq!(first_free(&[String::new(), String::new()]), 100_000);
-    }
 
     #[test]
     fn removing_what_is_not_there_is_fine() {

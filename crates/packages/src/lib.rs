@@ -1,6 +1,8 @@
-//! Which package of the host's distribution holds what is missing there, and the command that installs it.
+//! What a host lacks, and the command that helps: packages of its distribution, and ranges of ids of its users.
 //!
-//! The one table of package names: advice of every crate comes from here. It installs nothing and looks for no program.
+//! The one table of package names: advice of every crate comes from here. It installs and changes nothing.
+
+pub mod ids;
 
 use std::fmt;
 

@@ -4,6 +4,9 @@
 //! subordinate ids, which needs a separate program.
 
 use bytes::Bytes;
+use motu_core::hint::host;
+use motu_core::{Error, hint};
+use motu_packages::ids;
 use std::io::{self, Read};
 use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Stdio};
@@ -17,7 +20,18 @@ const PIECE_BYTES: usize = 256 * 1024;
 const SAID_MOST: u64 = 4096;
 
 /// Starts reading. An incomplete archive ends with an error, so that the engine does not accept it.
-pub(crate) fn of(root: &Path) -> io::Result<mpsc::Receiver<io::Result<Bytes>>> {
+pub(crate) fn of(root: &Path) -> Result<mpsc::Receiver<io::Result<Bytes>>, Error> {
+    let user = rustix::process::geteuid();
+    if !user.is_root() {
+        ids::check(user.as_raw()).map_err(|lacking| {
+            let message = format!("reading the environment: {lacking}");
+            Error::unavailable(message).hint(hint![host(lacking.fix())])
+        })?;
+    }
+    start(root).map_err(|error| Error::io("reading the environment", &error))
+}
+
+fn start(root: &Path) -> io::Result<mpsc::Receiver<io::Result<Bytes>>> {
     let mut child = command(root).spawn()?;
     let complaints = child.stderr.take().map(listen);
     let (send, receive) = mpsc::channel(PIECES);
@@ -99,7 +113,10 @@ fn end(mut child: Child, complaints: Option<JoinHandle<Vec<u8>>>) -> io::Result<
     let said = String::from_utf8_lossy(&said);
     match status.success() {
         true => Ok(()),
-        false => Err(io::Error::other(format!("tar ({status}): {}", said.trim()))),
+        false => {
+            let said = ids::plainly(&said);
+            Err(io::Error::other(format!("tar ({status}): {said}")))
+        }
     }
 }
 

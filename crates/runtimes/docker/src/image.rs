@@ -118,7 +118,7 @@ impl Images {
 async fn import(api: &Api, identity: &str, root: &Path, name: &str) -> Result<(), Error> {
     let begun = Instant::now();
     tracing::info!(root = %root.display(), engine = %api.socket().display(), "importing an environment into the engine");
-    let pieces = archive::of(root).map_err(|error| Error::io("reading the environment", &error))?;
+    let pieces = archive::of(root)?;
     let labels = [(HOME_LABEL, identity), (ROOT_LABEL, &*in_digits(root))];
     let imported: Result<(), ApiError> = api.import(name, &labels, pieces).await;
     imported?;

@@ -7,7 +7,7 @@ use crate::record::Record;
 use motu_core::report::{Check, Health};
 use motu_core::runtime::{Ask, MachineLimits, MachineSpec};
 use motu_core::{Accel, Error, SandboxId};
-use motu_local::{Kind, boot_id};
+use motu_local::{Kind, boot_id, nested};
 use serde::{Deserialize, Serialize};
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
@@ -61,10 +61,13 @@ fn privilege(maker: &Maker) -> Check {
         return good("privilege", "root");
     }
     let name = "privilege";
-    let in_a_container = motu_local::nested::is_container();
     let range = match rustix::process::geteuid().is_root() {
-        true => Err("this root may not mount".to_string()),
-        false => mapped::range(),
+        true if machine::may_mount() => Err((
+            "this root is an ordinary user of the host".to_string(),
+            None,
+        )),
+        true => Err(("this root may not mount".to_string(), None)),
+        false => mapped::range().map_err(|lacking| (lacking.to_string(), Some(lacking.fix()))),
     };
     match range {
         Ok(()) => bad(
@@ -73,13 +76,14 @@ fn privilege(maker: &Maker) -> Check {
             "an ordinary user with a range of ids: no network, no kept disks and no limit of disks",
             "run the daemon as root for these",
         ),
-        Err(error) => bad(
+        Err((error, fix)) => bad(
             name,
             Health::Failed,
             format!("without root, machines need a range of ids: {error}"),
-            match in_a_container {
-                true => "this host is itself a container: start it with `docker run --privileged`",
-                false => "give this user a range of ids: the check `environments` has the command",
+            match (nested::is_container(), &fix) {
+                (false, Some(fix)) => fix,
+                (true, _) => nested::more(),
+                (false, None) => "let it mount, or run the daemon as an ordinary user",
             },
         ),
     }
@@ -250,9 +254,10 @@ fn sudo(allows_suid: bool) -> Check {
 }
 
 fn disk(maker: &Maker) -> Check {
-    let fix = match maker.privileged {
-        true => "install e2fsprogs; modprobe loop",
-        false => "run the daemon as root",
+    let fix = match (maker.privileged, nested::is_container()) {
+        (true, _) => "install e2fsprogs; modprobe loop",
+        (false, true) => nested::more(),
+        (false, false) => "run the daemon as root",
     };
     match maker.bounded() {
         Ok(()) => good("disk limit", "ext4 images on loop devices"),

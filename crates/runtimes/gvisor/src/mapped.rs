@@ -5,6 +5,7 @@
 //! `unshare` makes the namespace, a few lines of shell mount, and `runsc` goes on in their place.
 
 use crate::mounts::Step;
+use motu_packages::ids::{self, NoRange};
 use std::ffi::OsString;
 use std::io;
 use std::path::Path;
@@ -55,12 +56,16 @@ pub(crate) fn words(steps: &[Step]) -> Vec<OsString> {
 }
 
 /// Whether this user has a range of ids, tried; else why not.
-pub(crate) fn range() -> Result<(), String> {
+pub(crate) fn range() -> Result<(), NoRange> {
+    ids::check(rustix::process::geteuid().as_raw())?;
     for mut tried in [plain(&ALONE), own(["true"])] {
         match tried.stderr(Stdio::piped()).output() {
             Ok(done) if done.status.success() => {}
-            Ok(done) => return Err(String::from_utf8_lossy(&done.stderr).trim().to_string()),
-            Err(error) => return Err(format!("unshare: {error}")),
+            Ok(done) => return Err(NoRange::refused(&done.stderr)),
+            Err(error) => {
+                let said = format!("unshare: {error}");
+                return Err(NoRange::Refused { said });
+            }
         }
     }
     Ok(())
@@ -73,7 +78,7 @@ pub(crate) fn remove(path: &Path) -> io::Result<()> {
     match done.status.success() {
         true => Ok(()),
         false => {
-            let said = String::from_utf8_lossy(&done.stderr).trim().to_string();
+            let said = ids::plainly(&String::from_utf8_lossy(&done.stderr));
             Err(io::Error::other(said))
         }
     }

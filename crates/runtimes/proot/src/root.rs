@@ -9,7 +9,9 @@
 //! directory, can redirect what is written here.
 
 use crate::clear;
-use motu_core::Error;
+use motu_core::hint::host;
+use motu_core::{Error, hint};
+use motu_packages::ids;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags};
 use std::ffi::OsString;
 use std::io::{self, Read as _, Write as _};
@@ -143,6 +145,11 @@ fn copy(environment: &Path, staged: &Path) -> Result<(), Error> {
 /// as root of a user namespace. In the copy everything belongs to the user.
 fn copy_mapped(environment: &Path, staged: &Path, entries: &[OsString]) -> Result<(), Error> {
     let failed = |error: io::Error| Error::io("copying the environment", &error);
+    ids::check(rustix::process::geteuid().as_raw()).map_err(|lacking| {
+        let message =
+            format!("copying the environment: some of its files cannot be read: {lacking}");
+        Error::unavailable(message).hint(hint![host(lacking.fix())])
+    })?;
     let mut reader = Command::new("unshare")
         .args(["--map-root-user", "--map-auto", "--"])
         .args(["tar", "-cf", "-", "--xattrs", "-C"])
@@ -174,13 +181,8 @@ fn copy_mapped(environment: &Path, staged: &Path, entries: &[OsString]) -> Resul
 
 fn complaint(who: &str, output: &Output) -> Error {
     let said = String::from_utf8_lossy(&output.stderr);
-    let line: String = said
-        .lines()
-        .next()
-        .unwrap_or("failed")
-        .chars()
-        .take(SAID)
-        .collect();
+    let line = ids::plainly(said.lines().next().unwrap_or("failed"));
+    let line: String = line.chars().take(SAID).collect();
     let message = format!("copying the environment: {who}: {line}");
     match said.contains("No space left") {
         true => Error::limit(message),

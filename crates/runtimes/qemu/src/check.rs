@@ -11,6 +11,7 @@ use crate::{accel::Accelerator, tool};
 use motu_core::Accel;
 use motu_core::report::{Check, Health};
 use motu_core::runtime::MachineSpec;
+use motu_packages::ids::{self, NoRange};
 
 /// Every check, the reasons for failure first.
 pub(crate) async fn all(maker: &Maker) -> Vec<Check> {
@@ -62,6 +63,26 @@ fn privilege() -> Check {
     if rustix::process::geteuid().is_root() {
         return check("privilege", Health::Ok, "root");
     }
+    match range() {
+        Ok(()) => check(
+            "privilege",
+            Health::Ok,
+            "an ordinary user with a range of ids; QEMU runs as this user, in namespaces of its own",
+        ),
+        Err(lacking) => fixed_by(
+            check(
+                "privilege",
+                Health::Failed,
+                format!("environments cannot be made into disks without a range of ids: {lacking}"),
+            ),
+            lacking.fix(),
+        ),
+    }
+}
+
+/// Whether this user has a range of ids, tried; else why not.
+fn range() -> Result<(), NoRange> {
+    ids::check(rustix::process::geteuid().as_raw())?;
     // Of one id first, which fails at once where no namespace may be made: with a range, the helper of a failed `unshare`
     // waits for ever.
     let alone = tool::command("unshare").and_then(|mut command| {
@@ -69,19 +90,11 @@ fn privilege() -> Check {
         tool::run(command)
     });
     match alone.and_then(|_| tool::mapped("true").and_then(tool::run)) {
-        Ok(_) => check(
-            "privilege",
-            Health::Ok,
-            "an ordinary user with a range of ids; QEMU runs as this user, in namespaces of its own",
-        ),
-        Err(error) => fixed_by(
-            check(
-                "privilege",
-                Health::Failed,
-                format!("environments cannot be made into disks without a range of ids: {error}"),
-            ),
-            "give this user a range of ids: the check `environments` has the command",
-        ),
+        Ok(_) => Ok(()),
+        Err(QemuError::Failed { tail, .. }) => Err(NoRange::Refused { said: tail }),
+        Err(error) => Err(NoRange::Refused {
+            said: error.to_string(),
+        }),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Programs of the host, run to their end while something is being built.
 
 use crate::error::QemuError;
+use motu_packages::ids::plainly;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -77,7 +78,7 @@ pub(crate) fn run(mut command: Command) -> Result<String, QemuError> {
     let said = String::from_utf8_lossy(&done.stderr);
     Err(QemuError::Failed {
         tool,
-        tail: tail(&said),
+        tail: tail(&plainly(&said)),
     })
 }
 

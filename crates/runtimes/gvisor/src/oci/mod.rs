@@ -9,6 +9,7 @@ mod bundle;
 pub use bundle::{Access, Capabilities, Config, Mount, Rlimit};
 
 use crate::{barrier, sys};
+use motu_packages::ids::plainly;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::Deserialize;
@@ -351,7 +352,7 @@ impl Program {
             program: self.name(),
             verb,
             status,
-            said: cause(&said()).to_string(),
+            said: plainly(cause(&said())),
         })
     }
 }
