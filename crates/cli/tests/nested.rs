@@ -420,6 +420,43 @@ fn in_containers_of_rootless_podman_it_works_as_far_as_they_let_it() {
         assert_eq!(open(name).code, 0, "{name}: {:?}", open(name));
     }
     with_programs_there_are_virtual_machines(&pod.tried(&PROGRAMS, "/var/lib/motu"));
+    every_privilege_of_a_rootless_engine_is_that_of_a_user(&pod);
+}
+
+/// Root has every capability there, over what is the container's own: for the host it is the engine's user, so it gets what
+/// that user gets, and is not told to ask for what it has already.
+fn every_privilege_of_a_rootless_engine_is_that_of_a_user(pod: &Pod) {
+    let all = pod.tried(&["--privileged"], "/var/lib/motu");
+    for name in ["auto", "container"] {
+        let one = all(name);
+        assert_eq!(one.code, 0, "{name}: {one:?}");
+        assert_eq!(one.answer["isolation"], "container", "{name}: {one:?}");
+        // The control groups that the engine's user has are theirs here, too; devices for disks are not.
+        let unlimited = one.answer["not_enforced"].to_string();
+        assert!(unlimited.contains("disk_mib"), "{name}: {one:?}");
+    }
+    for name in ["proot", "host", "stop"] {
+        assert_eq!(all(name).code, 0, "{name}: {:?}", all(name));
+    }
+    let doctor = all("doctor").answer;
+    let said = fix(&doctor, "disk limit");
+    assert!(said.contains("sudo podman run"), "{said}");
+    let gvisor = named(&doctor["runtimes"], "gvisor");
+    let lacking = named(&gvisor["checks"], "privilege");
+    let said = lacking["detail"].to_string();
+    assert!(said.contains("an ordinary user of the host"), "{lacking}");
+    let said = lacking["fix"].to_string();
+    assert!(said.contains("sudo podman run"), "{lacking}");
+
+    // With the host's programs in the image there are virtual machines. The device of KVM is shown, and is not theirs.
+    let with = [&PROGRAMS[..], &["--privileged"]].concat();
+    let all = pod.tried(&with, "/var/lib/motu");
+    let one = all("qemu");
+    assert_eq!(one.code, 0, "{one:?}");
+    assert_eq!(one.answer["accelerator"], "tcg", "{one:?}");
+    let one = all("gvisor");
+    assert_eq!(one.code, 107, "{one:?}");
+    assert!(one.told.contains("an ordinary user of the host"), "{one:?}");
 }
 
 #[test]

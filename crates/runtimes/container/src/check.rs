@@ -119,9 +119,7 @@ fn cgroups(maker: &Maker) -> Check {
     }
     let detail = format!("not enforceable: {}", lack.join(", "));
     let fix = match nested::is_container() {
-        true => {
-            "this host is itself a container: give it cgroups of its own (`docker run --privileged`)"
-        }
+        true => nested::more(),
         false => OWN_GROUPS,
     };
     bad("cgroups", Health::Degraded, detail, fix)
@@ -153,7 +151,7 @@ fn disk(maker: &Maker) -> Check {
     if !maker.host.privileged {
         let detail = "an ordinary user's sandboxes write to a plain directory";
         let fix = match nested::is_container() {
-            true => "this host is itself a container: start it with `docker run --privileged`",
+            true => nested::more(),
             false => "run the daemon as root",
         };
         return bad(name, Health::Degraded, detail, fix);

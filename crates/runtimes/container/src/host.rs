@@ -95,6 +95,7 @@ fn most_open_files() -> u64 {
     }
 }
 
+/// Root of a rootless engine's container has them over what is its own only.
 fn privileged() -> bool {
     use rustix::thread::{CapabilitySet, capabilities};
     let needed = CapabilitySet::SYS_ADMIN
@@ -102,6 +103,7 @@ fn privileged() -> bool {
         | CapabilitySet::SETGID
         | CapabilitySet::DAC_OVERRIDE;
     rustix::process::geteuid().is_root()
+        && !motu_local::nested::is_rootless()
         && capabilities(None).is_ok_and(|sets| sets.effective.contains(needed))
 }
 

@@ -306,7 +306,12 @@ impl Drop for Maker {
     }
 }
 
+/// Root that may mount what is the host's: disks, not only what a namespace of its own has.
 fn privileged() -> bool {
+    may_mount() && !motu_local::nested::is_rootless()
+}
+
+pub(crate) fn may_mount() -> bool {
     use rustix::thread::{CapabilitySet, capabilities};
     let able =
         |sets: rustix::thread::CapabilitySets| sets.effective.contains(CapabilitySet::SYS_ADMIN);

@@ -18,6 +18,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 const FILE: &str = "probe.json";
+/// What the kernel shows for a group outside of this user namespace.
+const NOBODY: u32 = 65_534;
 /// How long the trials may take before KVM counts as broken.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// How long KVM that does not work is taken at its word.
@@ -67,7 +69,10 @@ impl Node {
     pub(crate) fn group(self, own: u32) -> Result<u32, String> {
         match self {
             Node { mode, .. } if mode & 0o006 == 0o006 => Ok(own),
-            Node { mode, gid, .. } if mode & 0o060 == 0o060 && gid != 0 => Ok(gid),
+            // A group that is not known here is shown as nobody's.
+            Node { mode, gid, .. } if mode & 0o060 == 0o060 && ![0, NOBODY].contains(&gid) => {
+                Ok(gid)
+            }
             _ => Err(format!(
                 "{} is root's alone, and no private node can be made here",
                 kvm::DEVICE
@@ -89,7 +94,7 @@ enum Runner {
 
 impl Runner {
     fn here() -> Runner {
-        match (rustix::process::geteuid().is_root(), jail::possible()) {
+        match (rustix::process::geteuid().is_root(), jail::makes_nodes()) {
             (false, _) => Runner::Daemon,
             (true, true) => Runner::Jailed,
             (true, false) => Runner::Nobody,

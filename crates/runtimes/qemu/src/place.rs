@@ -165,7 +165,7 @@ impl Place {
         let (user, group) = (own("uid_map")?, own("gid_map")?);
         // In a jail it has a node of its own.
         let group = match accel {
-            Accelerator::Kvm if !crate::sys::jail::possible() => kvm_group(group)?,
+            Accelerator::Kvm if !crate::sys::jail::makes_nodes() => kvm_group(group)?,
             _ => group,
         };
         Ok(Some((user, group)))

@@ -155,7 +155,8 @@ fn jail(
     let wanted = shape.accel == Accelerator::Kvm;
     let kvm = |node| if wanted { node } else { Kvm::Without };
     let made = match identity {
-        Some(owner) if sys::jail::possible() => Jail::new(program, kvm(Kvm::Private(owner))),
+        Some(owner) if sys::jail::makes_nodes() => Jail::new(program, kvm(Kvm::Private(owner))),
+        Some(_) if sys::jail::possible() => Jail::new(program, kvm(Kvm::Shown)),
         Some(_) => return Ok(None),
         None => Jail::of_user(program, kvm(Kvm::Shown)),
     };

@@ -80,6 +80,12 @@ pub(crate) fn possible() -> bool {
     rustix::process::geteuid().is_root() && held.is_some_and(|held| held & needed == needed)
 }
 
+/// Whether this process may make a node of its own in it: root of a rootless engine's container has the capability, and
+/// makes none.
+pub(crate) fn makes_nodes() -> bool {
+    possible() && !motu_local::nested::is_rootless()
+}
+
 fn text(path: &Path) -> io::Result<CString> {
     CString::new(path.as_os_str().as_bytes()).map_err(|_| io::ErrorKind::InvalidInput.into())
 }
