@@ -15,7 +15,7 @@ use crate::wire::Wire;
 use crate::{Settings, seccomp, waiting};
 use motu_core::hint;
 use motu_core::hint::verb;
-use motu_core::runtime::{Ask, Connection, Ended, Kept, Machine, MachineSpec};
+use motu_core::runtime::{Ask, Connection, Ended, Machine, MachineSpec};
 use motu_core::sandbox::AppliedLimit;
 use motu_core::{Error, ErrorKind, SandboxId};
 use motu_launch::report::receive_packet;

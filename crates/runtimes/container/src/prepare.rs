@@ -112,7 +112,7 @@ pub(crate) fn plan(host: &Host, spec: &MachineSpec, decided: Decided) -> Plan {
             lower: spec.root.clone(),
             disk: disk.clone(),
             allow_setuid,
-            thrown_away: spec.kept.is_none(),
+            thrown_away: is_thrown_away(spec),
         });
         plan.inner
             .extend(spec.kept.iter().map(|kept| Inner::MakeWorkspace {
@@ -146,6 +146,12 @@ fn views(spec: &MachineSpec, decided: &Decided) -> Vec<Inner> {
         views.push(Inner::ShowMemory { kib });
     }
     views
+}
+
+/// Whether what is written is never flushed. Where the disk's speed is limited, `fsync` must wait
+/// for the disk: flushing is what the limit slows down.
+fn is_thrown_away(spec: &MachineSpec) -> bool {
+    spec.kept.is_none() && spec.limits.io().is_empty()
 }
 
 fn outer(host: &Host, spec: &MachineSpec, decided: Decided, map: IdMap) -> Vec<Outer> {
@@ -187,7 +193,7 @@ fn outer(host: &Host, spec: &MachineSpec, decided: Decided, map: IdMap) -> Vec<O
         Outer::ActAs { id },
         Outer::MakeRoot {
             allow_setuid: spec.wants_sudo,
-            thrown_away: spec.kept.is_none(),
+            thrown_away: is_thrown_away(spec),
         },
     ]);
     if spec.kept.is_some() {
