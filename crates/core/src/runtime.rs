@@ -456,6 +456,23 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
         false
     }
 
+    /// Shows an open directory of the host at a directory of a machine that runs, until the machine
+    /// ends: what is in it then, and what it becomes. Nothing there can be written, executed with
+    /// the rights of another, or used as a device. Links on the way to `at` are the machine's.
+    async fn attach_directory(
+        &self,
+        _machine: &Machine,
+        _directory: OwnedFd,
+        _at: PathBuf,
+    ) -> Result<(), Error> {
+        Err(self.cannot("show a directory of the host in a machine"))
+    }
+
+    /// Whether [`attach_directory`](Runtime::attach_directory) works.
+    fn attaches_directories(&self) -> bool {
+        false
+    }
+
     /// Whether what a guest has flushed is on the host's disk. Where it is not, the host has to
     /// [`flush`](Runtime::flush) before it may say that something was written.
     fn guest_flushes(&self) -> bool {
