@@ -23,6 +23,7 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::oneshot;
 
 /// What a runtime can do beyond making and destroying.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -249,6 +250,8 @@ pub struct Connection {
     pub write: Box<dyn AsyncWrite + Send + Unpin>,
     /// An open file that comes with it.
     pub file: Option<OwnedFd>,
+    /// Takes an open file that the caller has to hand over.
+    pub takes: Option<oneshot::Sender<OwnedFd>>,
 }
 
 impl Connection {
@@ -260,6 +263,7 @@ impl Connection {
             read: Box::new(read),
             write: Box::new(write),
             file: None,
+            takes: None,
         }
     }
 }
