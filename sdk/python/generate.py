@@ -95,7 +95,7 @@ class Verbs:
             for method, operation in methods.items()
             # Another shape of what sandboxes and templates are, for those who know it; and open
             # files, which come over no connection of HTTP.
-            if "capsules" not in operation["tags"] and operation["operationId"] != "lend_file"
+            if "capsules" not in operation["tags"] and operation["operationId"] not in ("lend_file", "lend_directory")
         }
         for name, (method, path, operation) in operations.items():
             if f"{name}_ws" in operations and self.kind(operation) == "application/vnd.motu.stream":

@@ -26,8 +26,14 @@ pub const LINES_TYPE: &str = "application/x-ndjson";
 /// The protocol to which a connection to a port is upgraded: plain bytes.
 pub const DIAL_PROTOCOL: &str = "motu-dial";
 
-/// On the answer to an upgrade: an open file comes with the connection.
+/// On the answer to an upgrade: an open file comes with the connection, or has to be handed over.
 pub const LENT_HEADER: &str = "motu-lent";
+
+/// The value of [`LENT_HEADER`] when a file comes.
+pub const LENT: &str = "file";
+
+/// The value of [`LENT_HEADER`] when a file has to be handed over.
+pub const WANTED: &str = "wanted";
 
 /// What clients read of the body of an answer that is not a success.
 #[derive(Debug, Serialize, Deserialize)]

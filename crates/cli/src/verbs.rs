@@ -66,6 +66,7 @@ pub const COMMANDS: &[(&str, &str)] = &[
     ("read_tree", "cp"),
     ("write_tree", "cp"),
     ("lend_file", "cp"),
+    ("lend_directory", "run"),
     ("metrics_history", "stats"),
     ("create_workspace", "workspace create"),
     ("list_workspaces", "workspace list"),

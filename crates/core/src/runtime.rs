@@ -23,6 +23,7 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::oneshot;
 
 /// What a runtime can do beyond making and destroying.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -249,6 +250,8 @@ pub struct Connection {
     pub write: Box<dyn AsyncWrite + Send + Unpin>,
     /// An open file that comes with it.
     pub file: Option<OwnedFd>,
+    /// Takes an open file that the caller has to hand over.
+    pub takes: Option<oneshot::Sender<OwnedFd>>,
 }
 
 impl Connection {
@@ -260,6 +263,7 @@ impl Connection {
             read: Box::new(read),
             write: Box::new(write),
             file: None,
+            takes: None,
         }
     }
 }
@@ -453,6 +457,23 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
 
     /// Whether [`take_file`](Runtime::take_file) works.
     fn lends_files(&self) -> bool {
+        false
+    }
+
+    /// Shows an open directory of the host at a directory of a machine that runs, until the machine
+    /// ends: what is in it then, and what it becomes. Nothing there can be written, executed with
+    /// the rights of another, or used as a device. Links on the way to `at` are the machine's.
+    async fn attach_directory(
+        &self,
+        _machine: &Machine,
+        _directory: OwnedFd,
+        _at: PathBuf,
+    ) -> Result<(), Error> {
+        Err(self.cannot("show a directory of the host in a machine"))
+    }
+
+    /// Whether [`attach_directory`](Runtime::attach_directory) works.
+    fn attaches_directories(&self) -> bool {
         false
     }
 

@@ -547,6 +547,10 @@ impl Service for Engine {
         guest!(self, id, guest => guest.lend(ask))
     }
 
+    async fn lend_directory(&self, id: &SandboxId, ask: LendDirectory) -> Result<Connection> {
+        guest!(self, id, guest => guest.lend_directory(ask))
+    }
+
     async fn dial(&self, id: &SandboxId, port: &u16) -> Result<Connection> {
         let dial = link::Dial {
             port: (*port).into(),

@@ -171,6 +171,7 @@ const HOST: &[&str] = &[
     "reap_expired",
     // Descriptors go over the daemon's own socket only.
     "lend_file",
+    "lend_directory",
     // It prints paths of the host.
     "plan",
 ];

@@ -20,6 +20,7 @@ pub mod plan;
 pub mod report;
 pub mod seeded;
 
+mod directory;
 mod inner;
 mod outer;
 mod overlay;
@@ -36,8 +37,9 @@ use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// The number of the inherited packet socket. The daemon sends one packet, the plan, with the mount
-/// of the machine's disk if there is one; reports are sent back over it.
+/// The number of the inherited packet socket. The daemon sends one packet, the plan, with the open
+/// files that its steps take, in their order: the mount of a disk, or a directory and the machine
+/// that it is for. Reports are sent back over it.
 ///
 /// A launcher may wait for its plan for any time: daemons start a few ahead. If the daemon goes
 /// away, the launcher exits.
@@ -61,13 +63,13 @@ pub fn main(
         return 2;
     }
     let socket = sys::inherited(SOCKET_FD);
-    let (plan, disk) = match receive_plan(&socket) {
+    let (plan, given) = match receive_plan(&socket) {
         Ok(Some(order)) => order,
         Ok(None) => return 0,
         Err(_) => return 2,
     };
     let report = report::Reporter::new(socket);
-    match outer::run(&plan, disk, &report) {
+    match outer::run(&plan, given, &report) {
         Ok(Side::Done) => 0,
         Ok(Side::Machine(start)) => {
             drop(report);
@@ -89,24 +91,19 @@ enum Side {
 }
 
 /// Waits for the plan; `None` if the daemon went away.
-fn receive_plan(socket: &OwnedFd) -> io::Result<Option<(Plan, Option<OwnedFd>)>> {
+fn receive_plan(socket: &OwnedFd) -> io::Result<Option<(Plan, Vec<OwnedFd>)>> {
     let mut buffer = vec![0; PLAN_BYTES];
-    let (length, disk) = report::receive_packet(socket.as_fd(), &mut buffer)?;
-    let disk = disk.into_iter().next();
+    let (length, given) = report::receive_packet(socket.as_fd(), &mut buffer)?;
     if length == 0 {
         return Ok(None);
     }
     let plan = postcard::from_bytes(&buffer[..length]).map_err(io::Error::other)?;
-    Ok(Some((plan, disk)))
+    Ok(Some((plan, given)))
 }
 
-/// Gives a waiting launcher its plan.
-pub fn send_plan(
-    socket: BorrowedFd<'_>,
-    plan: &Plan,
-    disk: Option<BorrowedFd<'_>>,
-) -> io::Result<()> {
+/// Gives a waiting launcher its plan, and the open files that its steps take.
+pub fn send_plan(socket: BorrowedFd<'_>, plan: &Plan, given: &[OwnedFd]) -> io::Result<()> {
     let bytes = postcard::to_allocvec(plan).map_err(io::Error::other)?;
-    let disk: Vec<BorrowedFd<'_>> = disk.into_iter().collect();
-    report::send_packet(socket, &bytes, &disk)
+    let given: Vec<BorrowedFd<'_>> = given.iter().map(AsFd::as_fd).collect();
+    report::send_packet(socket, &bytes, &given)
 }

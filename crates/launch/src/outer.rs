@@ -4,6 +4,7 @@
 //! makes is either inside the machine's namespaces or a detached mount, so nothing is left if it
 //! fails half-way: pid 1 sees its end of the socket close and exits.
 
+use crate::directory;
 use crate::inner::{self, WITH_DEVICES};
 use crate::overlay::{Layers, Life, Workspace, Xattrs, open_dir, overlay, workspace};
 use crate::plan::{Disk, IdMap, IdRange, Mapper, Namespaces, Outer, Plan};
@@ -31,12 +32,13 @@ struct Launcher<'a> {
     lock: Option<OwnedFd>,
     child: Option<Child>,
     lower: Option<OwnedFd>,
-    /// The disk's mount as sent by the daemon.
-    mounted: Option<OwnedFd>,
+    /// The open files that the daemon sent, for the steps that take one.
+    given: std::vec::IntoIter<OwnedFd>,
     disk: Option<OwnedFd>,
     root: Option<OwnedFd>,
     baseline: Option<OwnedFd>,
     workspace: Option<Workspace>,
+    directory: Option<OwnedFd>,
 }
 
 /// Pid 1, seen from the host.
@@ -47,11 +49,7 @@ struct Child {
 }
 
 /// Executes a plan. Returns twice: in the launcher and in pid 1.
-pub(crate) fn run(
-    plan: &Plan,
-    mounted: Option<OwnedFd>,
-    report: &Reporter,
-) -> Result<Side, Failure> {
+pub(crate) fn run(plan: &Plan, given: Vec<OwnedFd>, report: &Reporter) -> Result<Side, Failure> {
     let dir =
         open_dir(CWD, &plan.dir).map_err(|e| Failure::new("open the machine's directory", e))?;
     let mut launcher = Launcher {
@@ -62,11 +60,12 @@ pub(crate) fn run(
         lock: None,
         child: None,
         lower: None,
-        mounted,
+        given: given.into_iter(),
         disk: None,
         root: None,
         baseline: None,
         workspace: None,
+        directory: None,
     };
     for step in &plan.outer {
         let side = launcher.step(step).map_err(|e| Failure::new(step, e))?;
@@ -109,6 +108,17 @@ impl Launcher<'_> {
                 self.baseline = Some(self.take_baseline(baseline)?);
             }
             Outer::AttachLayers => self.attach_layers()?,
+            Outer::TakeDirectory => {
+                let given = self.given.next().ok_or_else(out_of_order)?;
+                self.directory = Some(directory::take(given.as_fd(), self.userns()?)?);
+            }
+            Outer::EnterMachine => {
+                directory::enter(self.given.next().ok_or_else(out_of_order)?.as_fd())?;
+            }
+            Outer::AttachDirectory { at } => {
+                let directory = self.directory.take().ok_or_else(out_of_order)?;
+                directory::attach(&directory, at)?;
+            }
             Outer::ActAs { id } => act_as(*id)?,
             Outer::MakeRoot {
                 allow_setuid,
@@ -224,7 +234,7 @@ impl Launcher<'_> {
         match disk {
             Disk::Directory(path) => self.take(&self.dir, path),
             Disk::Mounted => {
-                let mount = self.mounted.take().ok_or_else(out_of_order)?;
+                let mount = self.given.next().ok_or_else(out_of_order)?;
                 sys::mount_setattr(mount.as_fd(), 0, Some(self.userns()?))?;
                 Ok(mount)
             }

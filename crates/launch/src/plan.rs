@@ -155,6 +155,14 @@ pub enum Outer {
         baseline: PathBuf,
     },
     AttachLayers,
+    /// Take the directory that the daemon handed over, so that it can only be read, with mapped ids.
+    TakeDirectory,
+    /// Enter the mount namespace of the machine whose first process the daemon handed over.
+    EnterMachine,
+    /// Attach the directory at a path of the machine.
+    AttachDirectory {
+        at: PathBuf,
+    },
     ActAs {
         id: u32,
     },
@@ -297,6 +305,17 @@ impl fmt::Display for Outer {
                 baseline.display()
             ),
             Outer::AttachLayers => f.write_str("attach the layers in the private view"),
+            Outer::TakeDirectory => f.write_str(
+                "take the directory that was handed over, read-only, without devices and setuid, with mapped ids",
+            ),
+            Outer::EnterMachine => {
+                f.write_str("enter the mount namespace of the machine that was handed over")
+            }
+            Outer::AttachDirectory { at } => write!(
+                f,
+                "attach the directory at {}, found from the machine's root",
+                at.display()
+            ),
             Outer::ActAs { id } => write!(f, "act as the machine's root, uid {id}"),
             Outer::MakeRoot {
                 allow_setuid,

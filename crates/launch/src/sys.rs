@@ -89,17 +89,36 @@ pub(crate) fn mount_setattr(
     set: u64,
     userns: Option<BorrowedFd<'_>>,
 ) -> io::Result<()> {
-    let attr = libc::mount_attr {
-        attr_set: set
-            | if userns.is_some() {
-                libc::MOUNT_ATTR_IDMAP
-            } else {
-                0
-            },
-        attr_clr: 0,
-        propagation: 0,
-        userns_fd: userns.map_or(0, |fd| fd.as_raw_fd() as u64),
-    };
+    set_attributes(
+        mount,
+        libc::mount_attr {
+            attr_set: set
+                | if userns.is_some() {
+                    libc::MOUNT_ATTR_IDMAP
+                } else {
+                    0
+                },
+            attr_clr: 0,
+            propagation: 0,
+            userns_fd: userns.map_or(0, |fd| fd.as_raw_fd() as u64),
+        },
+    )
+}
+
+/// Makes a detached mount private: a copy of a shared mount is shared with it.
+pub(crate) fn mount_private(mount: BorrowedFd<'_>) -> io::Result<()> {
+    set_attributes(
+        mount,
+        libc::mount_attr {
+            attr_set: 0,
+            attr_clr: 0,
+            propagation: libc::MS_PRIVATE,
+            userns_fd: 0,
+        },
+    )
+}
+
+fn set_attributes(mount: BorrowedFd<'_>, attr: libc::mount_attr) -> io::Result<()> {
     // SAFETY: the path is empty and the structure lives through the call.
     check(unsafe {
         libc::syscall(

@@ -3,10 +3,11 @@
 use super::session::lines;
 use super::{Body, Call, Client, Duplex};
 use crate::address::{address, query};
-use crate::socket::{FILE_BYTE, receive_file};
-use crate::wire::{DIAL_PROTOCOL, ENTRY_HEADER, LENT_HEADER, StepLine, WatchLine};
+use crate::socket::{FILE_BYTE, receive_file, send_file};
+use crate::wire::{DIAL_PROTOCOL, ENTRY_HEADER, LENT, LENT_HEADER, StepLine, WANTED, WatchLine};
+use bytes::Bytes;
 use futures_util::StreamExt;
-use http::{Method, header};
+use http::{HeaderValue, Method, header};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use hyper::upgrade::Upgraded;
@@ -18,8 +19,13 @@ use motu_core::runtime::Connection;
 use motu_core::verb::{Ask, Carry, Changes, Value, Verb};
 use motu_core::{Error, Result};
 use std::any::Any;
-use tokio::io::AsyncWriteExt;
+use std::os::fd::{AsFd, OwnedFd};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
+use tokio::sync::oneshot;
+
+/// What is said on a connection beside a file that is handed over fits.
+const TALK: usize = 64 * 1024;
 
 /// Builds the HTTP request of a call; an explicit body replaces the JSON one.
 fn request<V: Verb>(call: &V) -> Result<Call> {
@@ -40,13 +46,45 @@ fn upload(content: ByteStream) -> Body {
     BodyExt::boxed_unsync(StreamBody::new(content.map(|chunk| chunk.map(Frame::data))))
 }
 
+/// The socket behind an upgraded connection, and what HTTP has read of it already.
+fn own_socket(upgraded: Upgraded) -> Result<(UnixStream, Bytes)> {
+    let elsewhere = || Error::unsupported("files are lent on the daemon's own socket only");
+    let parts = upgraded.downcast::<TokioIo<Box<dyn Duplex>>>();
+    let parts = parts.map_err(|_| elsewhere())?;
+    let stream: Box<dyn Any> = parts.io.into_inner();
+    let stream: Box<UnixStream> = stream.downcast().map_err(|_| elsewhere())?;
+    Ok((*stream, parts.read_buf))
+}
+
+/// A connection that takes a file, and hands it over when the daemon has asked for it.
+fn taking_file(upgraded: Upgraded) -> Result<Connection> {
+    let (mut stream, read) = own_socket(upgraded)?;
+    let (ours, mut theirs) = tokio::io::duplex(TALK);
+    let (takes, file) = oneshot::channel::<OwnedFd>();
+    tokio::spawn(async move {
+        // Without a file the connection just closes.
+        let Ok(file) = file.await else { return };
+        let handed = async {
+            if read.is_empty() {
+                stream.read_u8().await?;
+            }
+            send_file(&stream, file.as_fd()).await?;
+            drop(file);
+            tokio::io::copy_bidirectional(&mut stream, &mut theirs).await
+        };
+        // Whoever reads sees the end of the connection.
+        let _ = handed.await;
+    });
+    let (read, write) = tokio::io::split(ours);
+    let mut connection = Connection::new(read, write);
+    connection.takes = Some(takes);
+    Ok(connection)
+}
+
 /// Receives the file that comes with a connection. It is asked for first: a file that came with
 /// bytes that HTTP has read already would be lost.
 async fn with_file(upgraded: Upgraded) -> Result<Connection> {
-    let elsewhere = || Error::unsupported("files are lent on the daemon's own socket only");
-    let parts = upgraded.downcast::<TokioIo<Box<dyn Duplex>>>();
-    let stream: Box<dyn Any> = parts.map_err(|_| elsewhere())?.io.into_inner();
-    let mut stream: Box<UnixStream> = stream.downcast().map_err(|_| elsewhere())?;
+    let (mut stream, _) = own_socket(upgraded)?;
     let received = async {
         stream.write_all(&[FILE_BYTE]).await?;
         receive_file(&stream).await
@@ -114,12 +152,14 @@ impl Carry for Client {
             .header(header::CONNECTION, "upgrade")
             .header(header::UPGRADE, DIAL_PROTOCOL);
         let answer = self.send(request).await?;
-        let lent = answer.response.headers().contains_key(LENT_HEADER);
+        let lent = answer.response.headers().get(LENT_HEADER).cloned();
         let upgraded = hyper::upgrade::on(answer.response)
             .await
             .map_err(|error| super::broken(&error))?;
-        if lent {
-            return with_file(upgraded).await;
+        match lent.as_ref().map(HeaderValue::as_bytes) {
+            Some(value) if value == LENT.as_bytes() => return with_file(upgraded).await,
+            Some(value) if value == WANTED.as_bytes() => return taking_file(upgraded),
+            _ => {}
         }
         let (read, write) = tokio::io::split(TokioIo::new(upgraded));
         Ok(Connection::new(read, write))

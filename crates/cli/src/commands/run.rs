@@ -34,13 +34,18 @@ pub struct Args {
     #[command(flatten)]
     command: CommandArgs,
 
-    /// Copy a directory in, and after the command copy back what it changed there; with :ro
-    /// nothing is copied back. May be given several times
+    /// Copy a directory in, and after the command copy back what it changed there; with :ro show
+    /// it as it is, read-only, where the runtime can. May be given several times
     ///
     /// Files that are new or were changed in the sandbox come back, and what was only changed here
     /// meanwhile stays. Nothing is ever deleted here. Symbolic links, devices and directories here
-    /// are never replaced: that is an error, and nothing of the volume is copied back. With :ro the
-    /// copy inside can be written all the same: what is here is never in the sandbox.
+    /// are never replaced: that is an error, and nothing of the volume is copied back.
+    ///
+    /// With :ro nothing is copied back. Where the runtime is `container` and the daemon is root, the
+    /// directory is bound: the sandbox shows what is here, also what changes here meanwhile, and
+    /// cannot write there. Its owner's files belong to root inside, all others to nobody. Elsewhere,
+    /// and where a file system is mounted in the directory or cannot be bound, a copy goes in, which
+    /// can be written inside; a note on standard error says so, with the reason.
     #[arg(short, long = "volume", value_name = "HOST:GUEST[:ro]", value_parser = word::<Volume>)]
     volumes: Vec<Volume>,
 

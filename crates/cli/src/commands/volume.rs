@@ -1,4 +1,7 @@
-//! `motu run --volume`: a directory of this host, copied in, and what became of it copied out.
+//! `motu run --volume`: a directory of this host, copied in, and what became of it copied out. One
+//! that is read-only is bound where the sandbox can show it.
+
+mod bound;
 
 use super::cp;
 use crate::failure::Reader;
@@ -54,7 +57,8 @@ pub struct Mounted {
     sent: Sent,
 }
 
-/// Copies volumes into a sandbox.
+/// Copies volumes into a sandbox, or has it show those that are read-only. One that can only be
+/// copied is, and its user is told.
 pub async fn send(
     client: &Client,
     id: &SandboxId,
@@ -63,6 +67,15 @@ pub async fn send(
 ) -> Result<Vec<Mounted>> {
     let mut mounted = Vec::new();
     for volume in volumes {
+        if volume.read_only {
+            match bound::bind(client, id, volume, volumes).await? {
+                bound::Shown::Bound => continue,
+                bound::Shown::Not(reason) => {
+                    let here = volume.here.display();
+                    show::note(&format!("motu: {here} is copied, not bound: {reason}\n"));
+                }
+            }
+        }
         let what = format!("copying {} in", volume.here.display());
         let moved = Moved::default();
         let work = volume.send(client, id, &moved);

@@ -1,7 +1,7 @@
 //! Files that a machine lends to a caller of this host.
 
 use crate::support::{World, at, refused};
-use motu_core::files::{LendFile, Returned};
+use motu_core::files::{LendDirectory, LendFile, Returned};
 use motu_core::runtime::Connection;
 use motu_core::{ErrorKind, SandboxId, Service};
 use std::fs::File;
@@ -144,4 +144,64 @@ async fn only_plain_files_are_lent_and_only_as_asked() {
     assert!(file.write_at(b"x", 0).is_err());
     assert!(file.set_len(0).is_err());
     assert_eq!(world.sh(&id, "cat /work/file").await.stdout, "content\n");
+}
+
+/// Hands a file over, and gives what is said then.
+async fn handed(connection: Connection, file: File) -> Returned {
+    let Connection {
+        mut read,
+        write: _write,
+        takes,
+        ..
+    } = connection;
+    takes.unwrap().send(file.into()).unwrap();
+    let mut line = String::new();
+    read.read_to_string(&mut line).await.unwrap();
+    serde_json::from_str(&line).unwrap()
+}
+
+#[tokio::test]
+async fn only_a_directory_that_is_handed_over_is_shown() {
+    let Some(world) = World::new() else { return };
+    let id = world.create().await;
+    let client = world.client();
+    let show = |path: &str| {
+        let ask = LendDirectory { path: at(path) };
+        client.lend_directory(&id, ask)
+    };
+    if !rustix::process::geteuid().is_root() {
+        refused(ErrorKind::Unsupported, show("/work").await);
+        return;
+    }
+    let dir = world.path().join("here");
+    std::fs::create_dir(&dir).unwrap();
+    std::fs::write(dir.join("file"), "content\n").unwrap();
+
+    // A caller who leaves has shown nothing.
+    drop(show("/work").await.unwrap());
+    // Nor has one whose file is no directory.
+    let file = File::open(dir.join("file")).unwrap();
+    let Returned::Error(error) = handed(show("/work").await.unwrap(), file).await else {
+        panic!("a file was attached");
+    };
+    assert_eq!(error.kind, ErrorKind::Invalid, "{error:?}");
+    let said = world.sh(&id, "ls -A /work | wc -l").await;
+    assert_eq!(said.stdout, "0\n", "{said:?}");
+
+    let Returned::Entry(entry) =
+        handed(show("/work").await.unwrap(), File::open(&dir).unwrap()).await
+    else {
+        panic!("it was not attached");
+    };
+    assert_eq!(entry.path.as_str(), "/work");
+    let said = world.sh(&id, "cat /work/file; echo x > /work/file").await;
+    assert_eq!(said.stdout, "content\n", "{said:?}");
+    assert_ne!(said.exit_code, 0, "{said:?}");
+    // The daemon may go: the mount is the machine's.
+    assert_eq!(
+        std::fs::read_to_string(dir.join("file")).unwrap(),
+        "content\n"
+    );
+    client.destroy_sandbox(&id).await.unwrap();
+    std::fs::remove_dir_all(&dir).unwrap();
 }

@@ -51,6 +51,7 @@ const FATES: &[(&str, Fate)] = &[
     ("reap_expired", Fate::Denied),
     ("plan", Fate::Denied),
     ("lend_file", Fate::Denied),
+    ("lend_directory", Fate::Denied),
     ("list_policies", Fate::Shared),
     ("get_policy", Fate::Shared),
     ("check_policy", Fate::Shared),

@@ -262,7 +262,15 @@ pub struct LendFile {
     pub modified_unix_ns: Option<i64>,
 }
 
-/// What the lender of a file that was written says at the end.
+/// A directory of the caller's that a sandbox is to show, to be read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LendDirectory {
+    /// Absolute, inside the sandbox. It is made if it is not there.
+    pub path: GuestPath,
+}
+
+/// What is said when a file that was lent has been written, or a directory has been attached.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Returned {
@@ -290,6 +298,7 @@ with_paths! {
     ChangeMode: "path";
     WatchFiles: "path";
     LendFile: "path";
+    LendDirectory: "path";
 }
 
 impl Ask for FindFiles {}

@@ -14,8 +14,9 @@ use crate::exec::{
     SignalProcess, TtySize,
 };
 use crate::files::{
-    AtPath, ByteStream, ChangeMode, FileEntry, FileHash, FilePage, FindFiles, LendFile, ListFiles,
-    MakeDirectory, MoveFile, ReadFile, RemoveFile, StatFile, TreeWritten, WatchFiles, WriteFile,
+    AtPath, ByteStream, ChangeMode, FileEntry, FileHash, FilePage, FindFiles, LendDirectory,
+    LendFile, ListFiles, MakeDirectory, MoveFile, ReadFile, RemoveFile, StatFile, TreeWritten,
+    WatchFiles, WriteFile,
 };
 use crate::key::{CreateKey as NewKey, Key, KeyCreated, KeyId};
 use crate::lists::{
@@ -398,6 +399,16 @@ verbs! {
     /// place by a second byte and the end of what is sent; a line says what is there then.
     dial lend_file = LendAFile(id: SandboxId; LendFile) -> Connection,
         GET "/v1/sandboxes/{id}/files/lend" 101, Changes, "files";
+    /// Show a directory of this host in a sandbox, to be read
+    ///
+    /// For callers on this host; only where the sandbox shares the host's kernel and the daemon is
+    /// root. With `Upgrade: motu-dial` on the daemon's own socket; one byte asks for the directory,
+    /// open for reading, which is handed over with one byte (`SCM_RIGHTS`). A line says what is there
+    /// then. It stays until the sandbox's machine ends, and shows what the directory becomes.
+    /// Nothing in it can be written: its owner's files belong to root inside, all others to nobody.
+    /// What is mounted in it is not shown.
+    dial lend_directory = LendADirectory(id: SandboxId; LendDirectory) -> Connection,
+        GET "/v1/sandboxes/{id}/files/lend-directory" 101, Changes, "files";
 
     /// TCP ports something listens on
     value list_ports = ListPorts(id: SandboxId) -> PortList,

@@ -1,16 +1,21 @@
-//! Files of a machine that a caller on this host reads or writes by itself.
+//! Files of a machine that a caller on this host reads or writes by itself, and directories of that
+//! caller that a machine reads.
 
 use super::call::Call;
 use super::files::entry;
 use super::system::expect_entry;
 use super::{Guest, finish, next_note, unexpected};
-use motu_core::files::{FileEntry, LendFile, Returned};
+use motu_core::files::{FileEntry, LendDirectory, LendFile, Returned};
 use motu_core::runtime::Connection;
 use motu_core::{Error, Result};
 use motu_link::message::{self as link, Said, Verb};
 use rustix::fs::{FileType, FsWord};
+use std::ffi::OsStr;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+use tokio::sync::oneshot;
 
 /// What a caller and a lender say to each other fits: one byte, and one line.
 const TALK: usize = 64 * 1024;
@@ -84,6 +89,44 @@ impl Guest {
         check(&file)?;
         Ok(file)
     }
+
+    /// Shows a directory that the caller hands over. Its place is made by the guest, so that it is
+    /// made with the rights of the machine.
+    pub async fn lend_directory(&self, ask: LendDirectory) -> Result<Connection> {
+        if !self.runtime.attaches_directories() {
+            let name = self.runtime.name();
+            return Err(Error::unsupported(format!(
+                "the {name} runtime cannot show directories of this host here"
+            ))
+            .hint("copy it in"));
+        }
+        let guest = self
+            .me
+            .upgrade()
+            .ok_or_else(|| Error::not_found("the machine is gone"))?;
+        self.mkdir(&ask.path, None).await?;
+        let (ours, mut theirs) = tokio::io::duplex(TALK);
+        let (takes, directory) = oneshot::channel();
+        tokio::spawn(async move {
+            // A caller who leaves before has handed over nothing.
+            let Ok(directory) = directory.await else {
+                return;
+            };
+            let shown = guest.show(ask, directory).await;
+            say(&mut theirs, shown).await;
+        });
+        let (read, write) = tokio::io::split(ours);
+        let mut connection = Connection::new(read, write);
+        connection.takes = Some(takes);
+        Ok(connection)
+    }
+
+    async fn show(&self, ask: LendDirectory, directory: OwnedFd) -> Result<FileEntry> {
+        let at = PathBuf::from(OsStr::from_bytes(ask.path.as_bytes()));
+        let attaching = self.runtime.attach_directory(&self.machine, directory, at);
+        attaching.await?;
+        self.stat(&ask.path, true).await
+    }
 }
 
 /// A guest could send any descriptor that it has: only plain files are passed on.
@@ -108,7 +151,13 @@ async fn returned(mut call: Call, mut talk: DuplexStream) {
     if (&mut talk).take(2).read_to_end(&mut said).await.is_err() || said != b"+" {
         return;
     }
-    let line = match put(&mut call).await {
+    let outcome = put(&mut call).await;
+    say(&mut talk, outcome).await;
+}
+
+/// Says in a line how it went.
+async fn say(talk: &mut DuplexStream, outcome: Result<FileEntry>) {
+    let line = match outcome {
         Ok(entry) => Returned::Entry(Box::new(entry)),
         Err(error) => Returned::Error(error),
     };

@@ -45,6 +45,11 @@ fn main() {
     if std::env::args().nth(1).as_deref() == Some("inotify") {
         return use_up_inotify();
     }
+    if let [_, what, path] = &std::env::args().collect::<Vec<_>>()[..]
+        && what == "directory"
+    {
+        return write_to_directory(path);
+    }
     mounts();
     namespaces();
     kernel();
@@ -54,6 +59,68 @@ fn main() {
     other_abis();
     host_wide();
     chroot_and_back();
+}
+
+/// A directory that is to be read only: ways to change it and to be rid of its mount.
+fn write_to_directory(path: &str) {
+    reach_what_listens(std::path::Path::new(path));
+    let (at, file, new) = (
+        text(path),
+        text(&format!("{path}/plain")),
+        text(&format!("{path}/new")),
+    );
+    let (cwd, away) = (libc::AT_FDCWD as u64, text("/tmp/away"));
+    for flags in [libc::O_WRONLY, libc::O_RDWR, libc::O_TRUNC] {
+        say("open", call(libc::SYS_openat, &[cwd, file, flags as u64]));
+    }
+    let unnamed = (libc::O_RDWR | libc::O_TMPFILE) as u64;
+    let (rmdir, detach) = (libc::AT_REMOVEDIR as u64, libc::MNT_DETACH as u64);
+    let writable = (libc::MS_REMOUNT | libc::MS_BIND) as u64;
+    let clear = Box::leak(Box::new([0u64, libc::MOUNT_ATTR_RDONLY, 0, 0]));
+    let clear = clear.as_ptr() as u64;
+    let copy = u64::from(libc::OPEN_TREE_CLONE);
+    let attempts: [(&str, i64, &[u64]); 16] = [
+        ("unnamed", libc::SYS_openat, &[cwd, at, unnamed, 0o600]),
+        ("truncate", libc::SYS_truncate, &[file, 0]),
+        ("chmod", libc::SYS_fchmodat, &[cwd, file, 0o777]),
+        ("chown", libc::SYS_fchownat, &[cwd, file, 0, 0, 0]),
+        ("utimens", libc::SYS_utimensat, &[cwd, file, 0, 0]),
+        (
+            "setxattr",
+            libc::SYS_setxattr,
+            &[file, text("user.x"), at, 1, 0],
+        ),
+        ("unlink", libc::SYS_unlinkat, &[cwd, file, 0]),
+        ("rename", libc::SYS_renameat, &[cwd, file, cwd, new]),
+        ("link", libc::SYS_linkat, &[cwd, file, cwd, new, 0]),
+        ("mkdir", libc::SYS_mkdirat, &[cwd, new, 0o755]),
+        ("rmdir", libc::SYS_unlinkat, &[cwd, at, rmdir]),
+        ("move_place", libc::SYS_renameat, &[cwd, at, cwd, away]),
+        ("umount", libc::SYS_umount2, &[at, detach]),
+        (
+            "remount",
+            libc::SYS_mount,
+            &[zeroes(), at, zeroes(), writable, 0],
+        ),
+        ("setattr", libc::SYS_mount_setattr, &[cwd, at, 0, clear, 32]),
+        ("open_tree", libc::SYS_open_tree, &[cwd, at, copy]),
+    ];
+    for (name, number, args) in attempts {
+        say(name, call(number, args));
+    }
+}
+
+/// Sockets and a pipe in a directory, which a read-only mount does not close.
+fn reach_what_listens(at: &std::path::Path) {
+    use std::os::unix::net::{UnixDatagram, UnixStream};
+    let errno = |error: std::io::Error| error.raw_os_error().unwrap_or_default();
+    let stream = UnixStream::connect(at.join("socket"));
+    say("connect", stream.map(|_| 0).map_err(errno));
+    let from = UnixDatagram::unbound();
+    let sent = from.and_then(|from| from.send_to(b"x", at.join("socket")));
+    say("send_to", sent.map(|_| 0).map_err(errno));
+    let fifo = std::fs::File::options().write(true).open(at.join("fifo"));
+    say("open_fifo", fifo.map(|_| 0).map_err(errno));
 }
 
 /// Host-wide resources, and ways around the machine's limits.

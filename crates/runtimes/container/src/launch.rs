@@ -36,12 +36,12 @@ struct Waiting {
     socket: OwnedFd,
 }
 
-/// A launcher that has finished and must be reaped, and descriptors to keep open until then.
+/// A launcher that has finished and must be reaped, and the descriptors that it was given, which stay open until then.
 #[derive(Debug)]
 #[must_use = "an ended launcher is a zombie until it is collected"]
 pub(crate) struct Finished {
     pid: Pid,
-    _disk: Option<OwnedFd>,
+    _given: Vec<OwnedFd>,
 }
 
 impl Finished {
@@ -86,7 +86,7 @@ impl Launcher {
     pub(crate) fn run(
         &self,
         plan: &Plan,
-        disk: Option<OwnedFd>,
+        given: Vec<OwnedFd>,
         mut started: impl FnMut(Started),
     ) -> (Result<(), LaunchError>, Option<Finished>) {
         let ready = self.waiting().pop_front();
@@ -94,7 +94,7 @@ impl Launcher {
             Ok(waiting) => waiting,
             Err(error) => return (Err(LaunchError::Spawn(error)), None),
         };
-        let sent = motu_launch::send_plan(socket.as_fd(), plan, disk.as_ref().map(AsFd::as_fd));
+        let sent = motu_launch::send_plan(socket.as_fd(), plan, &given);
         let result = match sent {
             Ok(()) => listen(socket.as_fd(), &mut started),
             Err(error) => Err(LaunchError::Spawn(error)),
@@ -102,7 +102,8 @@ impl Launcher {
         if matches!(result, Err(LaunchError::Slow)) {
             let _ = rustix::process::kill_process(pid, Signal::KILL);
         }
-        (result, Some(Finished { pid, _disk: disk }))
+        let finished = Finished { pid, _given: given };
+        (result, Some(finished))
     }
 
     /// Starts launchers until enough are waiting.

@@ -10,6 +10,7 @@
 //!   launch     runs a plan with the launcher
 //!   wire       the way from its network to the gateway
 //!   kept       disks that outlive their machine
+//!   attach     directories of the host in a machine, to be read
 //!   ahead      disks for the next reset
 //!   waiting    work on disks that nobody waits for
 //!   slots      ranges of host ids
@@ -23,6 +24,7 @@
 //! process or cgroup that is not a machine's.
 
 mod ahead;
+mod attach;
 mod bpf;
 mod check;
 mod host;
@@ -127,6 +129,22 @@ impl Runtime for Container {
 
     fn lends_files(&self) -> bool {
         true
+    }
+
+    async fn attach_directory(
+        &self,
+        machine: &Machine,
+        directory: OwnedFd,
+        at: PathBuf,
+    ) -> Result<(), Error> {
+        let (maker, machine) = (self.inner.clone(), machine.clone());
+        tokio::task::spawn_blocking(move || attach::attach(&maker, &machine, directory, at))
+            .await
+            .map_err(|_| Error::internal("attaching a directory panicked"))?
+    }
+
+    fn attaches_directories(&self) -> bool {
+        attach::works(&self.inner.host)
     }
 
     async fn ended(&self, machine: &Machine) -> Ended {

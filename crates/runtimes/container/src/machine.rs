@@ -106,14 +106,14 @@ impl Maker {
     }
 
     /// Runs a plan that makes no machine.
-    pub(crate) fn run(&self, plan: &Plan) -> Result<(), LaunchError> {
-        let (result, finished) = self.launcher.run(plan, None, |_| {});
+    pub(crate) fn run(&self, plan: &Plan, given: Vec<OwnedFd>) -> Result<(), LaunchError> {
+        let (result, finished) = self.launcher.run(plan, given, |_| {});
         finished.into_iter().for_each(Finished::collect);
         result
     }
 
     pub(crate) fn probe(&self) -> Result<(), LaunchError> {
-        self.run(&prepare::probe(&self.host, &self.home))
+        self.run(&prepare::probe(&self.host, &self.home), Vec::new())
     }
 
     /// Starts launchers and prepares disks, unless that is going on already.
@@ -232,12 +232,14 @@ impl Maker {
         };
         let plan = prepare::plan(&self.host, spec, decided);
         let mut first = None;
-        let (result, launcher) = self.launcher.run(&plan, mount, |started| {
-            let noted = self.note(&mut record, &spec.dir, started.pid);
-            let uplink = spec.network.as_deref();
-            let wire = uplink.map(|to| Wire::begin(to, started, self.host.privileged));
-            first = Some(noted.map(|()| wire));
-        });
+        let (result, launcher) = self
+            .launcher
+            .run(&plan, mount.into_iter().collect(), |started| {
+                let noted = self.note(&mut record, &spec.dir, started.pid);
+                let uplink = spec.network.as_deref();
+                let wire = uplink.map(|to| Wire::begin(to, started, self.host.privileged));
+                first = Some(noted.map(|()| wire));
+            });
         *finished = launcher;
         result.map_err(|error| explain(&error))?;
         let wire =
@@ -336,7 +338,7 @@ impl Maker {
                 if error.kind() == io::ErrorKind::PermissionDenied && !self.host.privileged =>
             {
                 // Files of the machine's other ids: only a process with these ids may remove them.
-                self.run(&prepare::removal(&self.host, dir))
+                self.run(&prepare::removal(&self.host, dir), Vec::new())
                     .map_err(|error| Error::new(ErrorKind::Cleanup, error.to_string()))
             }
             Err(error) => Err(Error::new(
@@ -414,7 +416,7 @@ pub(crate) async fn create(maker: &Arc<Maker>, spec: &MachineSpec) -> Result<Mac
 }
 
 /// Converts a launch error to the service's `Error`.
-fn explain(error: &LaunchError) -> Error {
+pub(crate) fn explain(error: &LaunchError) -> Error {
     let LaunchError::Step(failure) = error else {
         return Error::internal(error.to_string());
     };

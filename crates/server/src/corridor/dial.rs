@@ -9,15 +9,16 @@ use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
-use motu_api::socket::send_file;
-use motu_api::wire::{DIAL_PROTOCOL, LENT_HEADER};
+use motu_api::socket::{FILE_BYTE, receive_file, send_file};
+use motu_api::wire::{DIAL_PROTOCOL, LENT, LENT_HEADER, WANTED};
 use motu_core::runtime::Connection;
 use motu_core::verb::Verb;
 use motu_core::{Error, Result};
 use motu_gate::Face;
 use std::os::fd::{AsFd, OwnedFd};
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
+use tokio::sync::oneshot;
 
 pub async fn dial<V: Verb<Extra = (), Answer = Connection>>(
     State(app): State<App>,
@@ -28,7 +29,8 @@ pub async fn dial<V: Verb<Extra = (), Answer = Connection>>(
     let upgrade = upgrade(&mut request)?;
     let call: V = from_address(&parts, request.uri().query())?;
     let connection = app.gate.call(&caller, call, ()).await?;
-    if connection.file.is_some() && caller.face != Face::Socket {
+    let files = connection.file.is_some() || connection.takes.is_some();
+    if files && caller.face != Face::Socket {
         let message = "files are lent on the daemon's own socket only";
         return Err(Error::unsupported(message)
             .hint("read or write its bytes")
@@ -55,18 +57,31 @@ fn upgrade(request: &mut Request) -> Result<OnUpgrade> {
 /// Joins the caller's connection with the one inside, until both have ended.
 fn splice(app: &App, upgrade: OnUpgrade, inside: Connection) -> Response {
     let guard = app.activity.enter_open_ended();
-    let Connection { read, write, file } = inside;
-    let lent = file.is_some();
+    let Connection {
+        read,
+        write,
+        file,
+        takes,
+    } = inside;
+    let lent = match (&file, &takes) {
+        (Some(_), _) => Some(LENT),
+        (None, Some(_)) => Some(WANTED),
+        (None, None) => None,
+    };
     tokio::spawn(async move {
         let _guard = guard;
         let Ok(upgraded) = upgrade.await else { return };
         let mut inside = tokio::io::join(read, write);
-        let Some(file) = file else {
-            let mut outside = TokioIo::new(upgraded);
-            let _ = tokio::io::copy_bidirectional(&mut outside, &mut inside).await;
-            return;
+        let outside = match (file, takes) {
+            (Some(file), _) => lend(upgraded, file).await,
+            (None, Some(takes)) => take(upgraded, takes).await,
+            (None, None) => {
+                let mut outside = TokioIo::new(upgraded);
+                let _ = tokio::io::copy_bidirectional(&mut outside, &mut inside).await;
+                return;
+            }
         };
-        if let Ok(mut outside) = lend(upgraded, file).await {
+        if let Ok(mut outside) = outside {
             let _ = tokio::io::copy_bidirectional(&mut outside, &mut inside).await;
         }
     });
@@ -75,9 +90,9 @@ fn splice(app: &App, upgrade: OnUpgrade, inside: Connection) -> Response {
         (header::UPGRADE, HeaderValue::from_static(DIAL_PROTOCOL)),
     ];
     let mut answer = (StatusCode::SWITCHING_PROTOCOLS, headers, Body::empty()).into_response();
-    if lent {
-        let yes = HeaderValue::from_static("file");
-        answer.headers_mut().insert(LENT_HEADER, yes);
+    if let Some(lent) = lent {
+        let lent = HeaderValue::from_static(lent);
+        answer.headers_mut().insert(LENT_HEADER, lent);
     }
     answer
 }
@@ -91,5 +106,18 @@ async fn lend(upgraded: Upgraded, file: OwnedFd) -> std::io::Result<UnixStream> 
         stream.read_u8().await?;
     }
     send_file(&stream, file.as_fd()).await?;
+    Ok(stream)
+}
+
+/// Asks for the file that the caller hands over: one that came unasked might come with bytes that
+/// HTTP has read already, and would be lost.
+async fn take(upgraded: Upgraded, takes: oneshot::Sender<OwnedFd>) -> std::io::Result<UnixStream> {
+    let parts = upgraded.downcast::<TokioIo<UnixStream>>();
+    let parts = parts.map_err(|_| std::io::ErrorKind::Unsupported)?;
+    let mut stream = parts.io.into_inner();
+    stream.write_all(&[FILE_BYTE]).await?;
+    let file = receive_file(&stream).await?;
+    // Whoever wanted it may have left: the caller sees the end.
+    let _ = takes.send(file);
     Ok(stream)
 }

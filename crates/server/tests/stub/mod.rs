@@ -444,8 +444,7 @@ impl Service for Stub {
         nothing()
     }
     async fn stat(&self, _: &SandboxId, ask: StatFile) -> Result<FileEntry> {
-        let path = ask.path;
-        Ok(entry(&path, self.content(&path)?.len() as u64))
+        Ok(entry(&ask.path, self.content(&ask.path)?.len() as u64))
     }
     async fn list_files(&self, _: &SandboxId, ask: ListFiles) -> Result<FilePage> {
         let (path, options) = (ask.path.clone(), ask.options());
@@ -576,6 +575,9 @@ impl Service for Stub {
     }
     async fn dial_unix(&self, id: &SandboxId, _: AtPath) -> Result<Connection> {
         self.dial(id, &2).await
+    }
+    async fn lend_directory(&self, _: &SandboxId, _: LendDirectory) -> Result<Connection> {
+        Err(Error::unsupported("not stubbed"))
     }
     async fn lend_file(&self, _: &SandboxId, _: LendFile) -> Result<Connection> {
         Err(Error::unsupported("not stubbed"))

@@ -5,6 +5,7 @@
     reason = "a failed step ends the test, and should"
 )]
 
+mod directories;
 mod kept;
 mod life;
 mod limits;

@@ -5,8 +5,8 @@
 
 use crate::kept;
 use crate::support::{World, guest_program};
-use motu_core::Runtime;
 use motu_core::report::Health;
+use motu_core::{ErrorKind, Runtime};
 use std::os::unix::fs::PermissionsExt;
 
 const NOBODY_KNOWN: u32 = 987_654;
@@ -54,6 +54,12 @@ async fn live_as_user() {
     let report = world.runtime.report().await;
     assert!(report.works, "{report:?}");
     let (machine, guest) = world.create().await;
+    let dir = std::fs::File::open(world.home.path()).unwrap();
+    let attached = world
+        .runtime
+        .attach_directory(&machine, dir.into(), "/tmp".into());
+    assert_eq!(attached.await.unwrap_err().kind, ErrorKind::Unsupported);
+    assert!(!world.runtime.attaches_directories());
     let said = guest
         .sh("root", "id -u; mkdir /a; echo x > /a/b; rm -r /etc; ls /")
         .await;

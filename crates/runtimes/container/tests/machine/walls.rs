@@ -27,7 +27,7 @@ fn attack_program() -> PathBuf {
     path
 }
 
-async fn world_with_attack() -> World {
+pub async fn world_with_attack() -> World {
     let world = World::new();
     install(&world.home.path().join("root"), &attack_program(), "attack");
     world
@@ -57,7 +57,7 @@ async fn no_system_call_opens_a_way_out() {
 }
 
 /// Runs a script that must fail, as both users.
-async fn fails(guest: &Guest, script: &str) {
+pub async fn fails(guest: &Guest, script: &str) {
     for user in ["root", "user"] {
         let said = guest.sh(user, script).await;
         assert_ne!(said.code, 0, "as {user}: {script}: {said:?}");
