@@ -6,32 +6,22 @@
 //! nowhere, until the next reset moves its image to its place. What a daemon leaves there when it
 //! dies, the next one removes.
 
-use crate::kept;
+use crate::kept::{self, Seeded};
 use motu_core::SandboxId;
 use motu_core::runtime::Kept;
 use motu_local::disk::Disks;
 use std::collections::{HashSet, VecDeque};
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The most disks that wait; each may hold a copy of a seed of 256 MiB. The oldest is given up.
 const MOST: usize = 2;
 
-/// A disk with a seed, mounted and locked.
-#[derive(Debug)]
-pub(crate) struct Seeded {
-    pub(crate) mount: OwnedFd,
-    pub(crate) image: PathBuf,
-}
-
-impl Seeded {
-    /// Gives it up.
-    fn remove(self) {
-        drop(self.mount);
-        if let Err(error) = std::fs::remove_file(&self.image) {
-            tracing::warn!(%error, image = %self.image.display(), "could not remove a disk that was made ahead");
-        }
+/// Gives a disk up.
+fn give_up(disk: Seeded) {
+    drop(disk.mount);
+    if let Err(error) = std::fs::remove_file(&disk.image) {
+        tracing::warn!(%error, image = %disk.image.display(), "could not remove a disk that was made ahead");
     }
 }
 
@@ -119,7 +109,7 @@ impl Ahead {
             Some(slot) if slot.disk.is_none() => slot.disk = Some(disk),
             _ => {
                 drop(slots);
-                disk.remove();
+                give_up(disk);
             }
         }
     }
@@ -157,7 +147,7 @@ impl Drop for Ahead {
 
 fn remove(slots: impl IntoIterator<Item = Slot>) {
     for disk in slots.into_iter().filter_map(|slot| slot.disk) {
-        disk.remove();
+        give_up(disk);
     }
 }
 
@@ -226,7 +216,8 @@ mod tests {
         let other = place.ahead.take(&place.kept("disks-2"), 2 * MIB);
         assert!(other.is_none(), "another size");
         let next = place.kept("disks-2");
-        let mounted = kept::mount(&place.disks, &place.ahead, &next, MIB).unwrap();
+        let mounted =
+            kept::mount(&place.disks, || place.ahead.take(&next, MIB), &next, MIB).unwrap();
         assert_eq!(place.staged(), 0, "its image was moved");
         assert!(kept::image(&next.dir).exists());
         let layers = motu_launch::WORKSPACE_LAYERS;
@@ -237,7 +228,7 @@ mod tests {
         assert_eq!(std::fs::read_to_string(file).unwrap(), "of the seed");
         assert!(place.ahead.take(&place.kept("disks-2"), MIB).is_none());
         // Nobody else can mount it meanwhile, as with every disk that is in use.
-        let again = kept::mount(&place.disks, &place.ahead, &next, MIB);
+        let again = kept::mount(&place.disks, || place.ahead.take(&next, MIB), &next, MIB);
         assert_eq!(again.map(drop).unwrap_err(), kept::in_use());
     }
 

@@ -16,11 +16,11 @@
 //! exactly as long as the mount, across crashes of the daemon, and one image cannot be mounted
 //! twice.
 
-use crate::ahead::{Ahead, Seeded};
 use motu_core::runtime::{AtRest, Kept, RestLayer};
 use motu_core::{Error, ErrorKind};
 use motu_launch::WORKSPACE_LAYERS;
-use motu_local::disk::{self, Disks, Life};
+use motu_local::disk::Disks;
+use motu_local::mount::{Life, layers, mount_image};
 use motu_local::{own_seed, resize_ext4};
 use rustix::fs::{AtFlags, CWD, FlockOperation, Gid, Mode, OFlags, Timespec, Timestamps, Uid};
 use rustix::io::Errno;
@@ -110,12 +110,25 @@ pub(crate) struct Mounted {
     pub(crate) mib: u64,
 }
 
-/// Mounts the image, creating or growing it first. It never shrinks.
-pub(crate) fn mount(disks: &Disks, ahead: &Ahead, kept: &Kept, mib: u64) -> Result<Mounted, Error> {
+/// A disk with a seed, mounted and locked, whose image has no place yet.
+#[derive(Debug)]
+pub(crate) struct Seeded {
+    pub(crate) mount: OwnedFd,
+    pub(crate) image: PathBuf,
+}
+
+/// Mounts the image, creating or growing it first. It never shrinks. A new one is that of `ahead`,
+/// if it has one.
+pub(crate) fn mount(
+    disks: &Disks,
+    ahead: impl FnOnce() -> Option<Seeded>,
+    kept: &Kept,
+    mib: u64,
+) -> Result<Mounted, Error> {
     let failed = |error: io::Error| Error::io("the machine's disk", &error);
     let path = kept.dir.join(IMAGE);
     if !path.exists() {
-        if let Some(Seeded { mount, image }) = ahead.take(kept, mib) {
+        if let Some(Seeded { mount, image }) = ahead() {
             std::fs::rename(image, &path).map_err(failed)?;
             sync_directory(&kept.dir).map_err(failed)?;
             return Ok(Mounted { mount, mib });
@@ -128,7 +141,7 @@ pub(crate) fn mount(disks: &Disks, ahead: &Ahead, kept: &Kept, mib: u64) -> Resu
     }
     let size = image.metadata().map_err(failed)?.len().max(mib * MIB);
     image.set_len(size).map_err(failed)?;
-    let mount = disk::mount_image(&image, Life::Kept).map_err(failed)?;
+    let mount = mount_image(&image, Life::Kept).map_err(failed)?;
     let superblock = Superblock::read(&image).map_err(failed)?;
     let size = match grow(superblock, &mount, size) {
         Ok(size) => size,
@@ -211,7 +224,7 @@ pub(crate) fn seeded(disks: &Disks, kept: &Kept, mib: u64) -> io::Result<Seeded>
         disks.copy_blank(mib, &image)?;
         let file = open(&image)?;
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-        let mount = disk::mount_image(&file, Life::Kept)?;
+        let mount = mount_image(&file, Life::Kept)?;
         prepare(&mount, kept)?;
         Ok(mount)
     })();
@@ -241,7 +254,7 @@ fn prepare(disk: impl AsFd, kept: &Kept) -> io::Result<()> {
     if !exists(disk, "upper")? || !exists(disk, "work")? {
         // An interrupted start may have made only one of them.
         let _ = rustix::fs::unlinkat(disk, "upper", AtFlags::REMOVEDIR);
-        disk::layers(disk)?;
+        layers(disk)?;
     }
     if exists(disk, WORKSPACE_LAYERS)? {
         return Ok(());

@@ -272,7 +272,9 @@ impl Maker {
             if *disk != Disk::Mounted {
                 return kept::make_directory(kept).map(|_| None);
             }
-            let Mounted { mount, mib } = kept::mount(&self.disks, &self.ahead, kept, limit.value)?;
+            let ahead = || self.ahead.take(kept, limit.value);
+            let mounted = kept::mount(&self.disks, ahead, kept, limit.value);
+            let Mounted { mount, mib } = mounted?;
             limit.value = mib;
             return Ok(Some(mount));
         }

@@ -3,6 +3,7 @@
 //! ```text
 //!   cgroup     limits of memory, processes, CPU and disks; freezing
 //!   disk       disks of bounded size, some of them ready beforehand
+//!   mount      mounting their images, attached nowhere
 //!   reuse      disks of machines that are gone, emptied for the next ones
 //!   tending    what images of kept disks need: space given back, errors noticed
 //!   seed       the files a workspace began with
@@ -14,6 +15,7 @@
 
 mod cgroup;
 pub mod disk;
+pub mod mount;
 pub mod nested;
 mod process;
 mod program;

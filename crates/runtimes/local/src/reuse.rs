@@ -9,7 +9,7 @@
 //! A disk is given up instead if much is on it, if something on it cannot be removed, or if ext4 has
 //! met an error on it.
 
-use crate::disk::{self, Life};
+use crate::mount::{Life, layers, mount_ext4};
 use rustix::fs::{fstat, fstatvfs};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -33,8 +33,8 @@ pub(crate) fn emptied(disk: &OwnedFd) -> io::Result<Option<OwnedFd>> {
     if errors(&device)? > 0 {
         return Ok(None);
     }
-    let mount = disk::mount_ext4(&format!("/dev/{device}"), Life::Machine)?;
-    disk::layers(&mount)?;
+    let mount = mount_ext4(&format!("/dev/{device}"), Life::Machine)?;
+    layers(&mount)?;
     Ok(Some(mount))
 }
 

@@ -7,7 +7,7 @@
 //! The image of a running machine is found by its loop device. Mounting that device again gives
 //! another handle on the same file system, which is closed at the end.
 
-use crate::disk::{self, Life};
+use crate::mount::{Life, mount_ext4, mount_image};
 use crate::sys;
 use motu_core::Error;
 use rustix::fs::{FlockOperation, Mode, OFlags};
@@ -60,7 +60,7 @@ pub fn flush(image: &Path, dir: &Path) -> Result<(), Error> {
 fn flush_mounted(image: &Path, dir: &Path) -> io::Result<()> {
     match device_of(image) {
         Some(device) => {
-            let mount = disk::mount_ext4(&format!("/dev/{device}"), Life::Kept)?;
+            let mount = mount_ext4(&format!("/dev/{device}"), Life::Kept)?;
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
             let top = rustix::fs::openat(&mount, c".", flags, Mode::empty())?;
             rustix::fs::syncfs(top)?;
@@ -79,7 +79,7 @@ fn flush_mounted(image: &Path, dir: &Path) -> io::Result<()> {
 /// not wait for the unmounting. `None` if it is not mounted.
 pub fn hold(image: &Path) -> Option<OwnedFd> {
     let device = device_of(image)?;
-    let mount = disk::mount_ext4(&format!("/dev/{device}"), Life::Kept).ok()?;
+    let mount = mount_ext4(&format!("/dev/{device}"), Life::Kept).ok()?;
     // Loop devices are reused.
     (device_of(image)? == device).then_some(mount)
 }
@@ -93,11 +93,11 @@ pub fn trim(image: &Path) -> io::Result<u64> {
         return Ok(0);
     }
     let mount = match device_of(image) {
-        Some(device) => disk::mount_ext4(&format!("/dev/{device}"), Life::Kept)?,
+        Some(device) => mount_ext4(&format!("/dev/{device}"), Life::Kept)?,
         None => {
             // It is about to be mounted: try another time.
             rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-            disk::mount_image(&file, Life::Kept)?
+            mount_image(&file, Life::Kept)?
         }
     };
     // Loop devices are reused: check that this one still belonged to the image after it was
