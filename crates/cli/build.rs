@@ -30,12 +30,49 @@ fn main() {
 }
 
 /// A command lives for milliseconds, and moving a hundred thousand pointers to an address of chance would be a third of
-/// them. Stack, heap and libraries are still where chance puts them. With musl it takes a flag of the compiler
-/// (`tools/static`), because a program that cannot be moved begins with other objects.
+/// them. Stack and heap are still where chance puts them. With musl it takes a flag of the compiler (`tools/static`),
+/// because a program that cannot be moved begins with other objects.
 fn link_at_a_fixed_address() {
     if variable("CARGO_CFG_TARGET_ENV") == "gnu" {
         println!("cargo::rustc-link-arg-bins=-no-pie");
+        link_the_c_library();
     }
+}
+
+/// Links the GNU C library into the program, where the host has it as an archive: finding and binding shared libraries
+/// was a third of what a short command did itself.
+///
+/// The compiler asks for shared libraries by name. Here their names lead to archives, in a directory that is looked
+/// through first, so that procedural macros and build scripts are linked as ever.
+fn link_the_c_library() {
+    let linker = std::env::var("RUSTC_LINKER").unwrap_or_else(|_| "cc".to_string());
+    let found = ["libc.a", "libm.a", "libgcc_eh.a", "libgcc.a"].map(|name| archive(&linker, name));
+    let [Some(c), Some(m), Some(unwinder), Some(arithmetic)] = found else {
+        return;
+    };
+    let place = PathBuf::from(variable("OUT_DIR")).join("archives");
+    std::fs::create_dir_all(&place).unwrap_or_else(|error| panic!("no directory: {error}"));
+    let group = |name: &str, members: &[&str]| {
+        let text = format!("GROUP({})\n", members.join(" "));
+        std::fs::write(place.join(name), text).unwrap_or_else(|error| panic!("{name}: {error}"));
+    };
+    // Each needs the others.
+    group("libc.a", &[&c, &unwinder, &arithmetic]);
+    group("libgcc_s.a", &[&unwinder, &arithmetic]);
+    group("libm.a", &[&m]);
+    println!("cargo::rustc-link-arg-bins=-static");
+    println!("cargo::rustc-link-arg-bins=-L{}", place.display());
+}
+
+/// Where an archive lies that the linker would find under this name.
+fn archive(linker: &str, name: &str) -> Option<String> {
+    let asked = Command::new(linker)
+        .arg(format!("-print-file-name={name}"))
+        .output();
+    let path = String::from_utf8(asked.ok()?.stdout).ok()?;
+    let path = path.trim();
+    // A linker that knows none says the name again.
+    Path::new(path).is_absolute().then(|| path.to_string())
 }
 
 fn variable(name: &str) -> String {
