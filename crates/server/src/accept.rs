@@ -37,7 +37,7 @@ use tokio::sync::watch;
 pub const GRACE: Duration = Duration::from_secs(30);
 
 /// Serves a service on any number of listeners, one after another.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Server {
     router: Router,
     activity: Activity,
@@ -80,11 +80,7 @@ impl Server {
     }
 
     /// Takes in connections until `stop`. Returns how many came after it; they are being served.
-    pub async fn accept_until(
-        &self,
-        listener: UnixListener,
-        stop: impl Future<Output = ()>,
-    ) -> usize {
+    pub async fn accept_until(self, listener: UnixListener, stop: impl Future) -> usize {
         let mut stop = pin!(stop);
         loop {
             tokio::select! {
@@ -96,7 +92,7 @@ impl Server {
                         tokio::time::sleep(Duration::from_millis(50)).await;
                     }
                 },
-                () = &mut stop => break,
+                _ = &mut stop => break,
             }
         }
         self.drain(&listener)
@@ -198,6 +194,6 @@ pub async fn serve(
     shutdown: impl Future<Output = ()>,
 ) {
     let server = Server::new(gate, activity);
-    server.accept_until(listener, shutdown).await;
+    server.clone().accept_until(listener, shutdown).await;
     server.finish().await;
 }

@@ -553,7 +553,8 @@ async fn a_stop_serves_who_is_there_and_refuses_who_comes() {
     let early = UnixStream::connect(&socket).await.unwrap();
     let server =
         motu_server::Server::new(Gate::new(Arc::new(Stub::default())), Activity::default());
-    let late = server.accept_until(listener, std::future::ready(())).await;
+    let stop = std::future::ready(());
+    let late = server.clone().accept_until(listener, stop).await;
     assert!(late <= 1);
     assert!(UnixStream::connect(&socket).await.is_err());
     let (mut read, mut write) = early.into_split();

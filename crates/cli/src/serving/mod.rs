@@ -34,7 +34,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use telling::{Telling, witness};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 
 pub use lock::{exclusively, stop};
 
@@ -152,14 +152,18 @@ async fn serve(
         let listener = motu_api::socket::listen(&place.socket())?;
         ready.done();
         tracing::info!(home = %place.path().display(), pid = std::process::id(), "serving");
-        let mut stopped = false;
-        let stop = async {
-            tokio::select! {
-                () = told.stop() => stopped = true,
-                () = idle(&engine, &activity), if may_leave => {}
-            }
+        // A task of its own: this one belongs to the first thread, which would have to be woken for every caller before
+        // those that serve it.
+        let (stop, stopping) = oneshot::channel::<()>();
+        let accepting = tokio::spawn(server.clone().accept_until(listener, stopping));
+        let stopped = tokio::select! {
+            () = told.stop() => true,
+            () = idle(&engine, &activity), if may_leave => false,
         };
-        let late = server.accept_until(listener, stop).await;
+        drop(stop);
+        let late = accepting
+            .await
+            .map_err(|error| Error::internal(format!("taking callers in: {error}")))?;
         if stopped || late == 0 {
             break;
         }
