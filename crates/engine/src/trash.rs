@@ -4,6 +4,9 @@
 //! disk image can take the file system far longer than ending the machine. What a crash leaves in
 //! the trash is deleted at the next start.
 //!
+//! Deleting waits while calls ask for it ([`Trash::rest`]): it would take their processors, and their
+//! file system's locks.
+//!
 //! Empty directories are kept for the next machines: without a journal, ext4 looks at every inode
 //! that was deleted within the last minutes before it gives out one.
 
@@ -13,10 +16,16 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
+use std::time::Duration;
 
 /// The most empty directories that are kept.
 const EMPTIES: usize = 128;
+/// How long deleting waits at most.
+const REST: Duration = Duration::from_secs(1);
+/// How many directories wait to be deleted at most: calls that follow one another must not fill the
+/// host's disk.
+const WAITING: usize = 16;
 /// File type and permissions of a private directory.
 const PRIVATE: u32 = 0o040_700;
 
@@ -26,6 +35,46 @@ pub struct Trash {
     dir: PathBuf,
     full: mpsc::Sender<PathBuf>,
     empties: Arc<Empties>,
+    calm: Arc<Calm>,
+}
+
+/// When to delete.
+#[derive(Debug, Default)]
+struct Calm {
+    state: Mutex<Asked>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Asked {
+    /// Calls that want nothing to be deleted.
+    calls: usize,
+    /// Directories that are to be deleted.
+    full: usize,
+}
+
+impl Calm {
+    fn change(&self, change: impl FnOnce(&mut Asked)) {
+        change(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner));
+        self.changed.notify_all();
+    }
+
+    /// Waits until no call wants quiet, for a while, or until there is much to delete.
+    fn wait(&self) {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let rests = |asked: &mut Asked| asked.calls > 0 && asked.full <= WAITING;
+        drop(self.changed.wait_timeout_while(state, REST, rests));
+    }
+}
+
+/// A call that wants nothing to be deleted, until this is dropped.
+#[derive(Debug)]
+pub struct Resting(Arc<Calm>);
+
+impl Drop for Resting {
+    fn drop(&mut self) {
+        self.0.change(|asked| asked.calls -= 1);
+    }
 }
 
 /// Empty, private directories.
@@ -55,6 +104,12 @@ fn is_as_new(path: &Path) -> io::Result<bool> {
     Ok(own && found.mode() == PRIVATE && fs::read_dir(path)?.next().is_none())
 }
 
+fn delete(path: &Path) {
+    if let Err(error) = fs::remove_dir_all(path) {
+        tracing::warn!(path = %path.display(), %error, "cannot empty the trash");
+    }
+}
+
 impl Trash {
     /// Opens the trash and begins to empty it.
     pub fn open(home: &Path) -> Result<Trash> {
@@ -67,22 +122,37 @@ impl Trash {
         let (full, queue) = mpsc::channel::<PathBuf>();
         let left =
             fs::read_dir(&dir).map_err(|error| Error::io("cannot open the trash", &error))?;
+        let calm = Arc::new(Calm::default());
         for entry in left.flatten() {
+            calm.change(|asked| asked.full += 1);
             let _ = full.send(entry.path());
         }
         let empties = Arc::new(Empties::default());
-        let kept = empties.clone();
+        let (kept, quiet) = (empties.clone(), calm.clone());
         std::thread::Builder::new()
             .name("trash".to_string())
             .spawn(move || {
-                for path in queue.iter().filter(|path| !kept.keep(path)) {
-                    if let Err(error) = fs::remove_dir_all(&path) {
-                        tracing::warn!(path = %path.display(), %error, "cannot empty the trash");
+                for path in queue {
+                    if !kept.keep(&path) {
+                        quiet.wait();
+                        delete(&path);
                     }
+                    quiet.change(|asked| asked.full -= 1);
                 }
             })
             .map_err(|error| Error::io("cannot start the trash thread", &error))?;
-        Ok(Trash { dir, full, empties })
+        Ok(Trash {
+            dir,
+            full,
+            empties,
+            calm,
+        })
+    }
+
+    /// Lets the trash rest for a call, but no longer than a second.
+    pub fn rest(&self) -> Resting {
+        self.calm.change(|asked| asked.calls += 1);
+        Resting(self.calm.clone())
     }
 
     /// Gives an empty, private directory this name, if there is one and nothing has the name.
@@ -103,6 +173,7 @@ impl Trash {
         let place = self.dir.join(format!("{name}.{}", id::random_name(6)));
         match fs::rename(dir, &place) {
             Ok(()) => {
+                self.calm.change(|asked| asked.full += 1);
                 let _ = self.full.send(place);
                 Ok(())
             }
@@ -176,6 +247,37 @@ mod tests {
         assert!(!dir.exists());
         trash.discard(&dir).unwrap();
         eventually_empty(&home.path().join("trash"));
+    }
+
+    #[test]
+    fn nothing_is_deleted_while_a_call_wants_quiet_but_for_a_second_only() {
+        let home = tempfile::tempdir().unwrap();
+        let trash = Trash::open(home.path()).unwrap();
+        let places = home.path().join("trash");
+        let discard = |name: &str| {
+            let dir = home.path().join(name);
+            fs::create_dir_all(dir.join("deep")).unwrap();
+            trash.discard(&dir).unwrap();
+        };
+        let (one, other) = (trash.rest(), trash.rest());
+        let begun = Instant::now();
+        discard("long");
+        drop(other);
+        eventually_empty(&places);
+        assert!(begun.elapsed() >= REST, "one call still wanted quiet");
+        drop(one);
+        let begun = Instant::now();
+        discard("short");
+        eventually_empty(&places);
+        assert!(begun.elapsed() < REST);
+        let _quiet = trash.rest();
+        let begun = Instant::now();
+        for number in 0..3 * WAITING {
+            discard(&number.to_string());
+        }
+        let many = || fs::read_dir(&places).unwrap().count() <= WAITING;
+        eventually("not too many wait", many);
+        assert!(begun.elapsed() < REST);
     }
 
     #[test]

@@ -290,6 +290,7 @@ impl Workspaces {
     pub(super) async fn reset(&self, id: &WorkspaceId, snapshot: &str) -> Result<Workspace> {
         let (room, handle) = self.room(id).await?;
         let _turn = room.take_turn()?;
+        let _quiet = self.sandboxes.shared.trash.rest();
         let saved = self.open_saved(id, snapshot).await?;
         let _environments_stay = self.sandboxes.environments_in_use.read().await;
         let kept = Kept {

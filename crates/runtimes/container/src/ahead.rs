@@ -10,7 +10,8 @@ use crate::kept::{self, Seeded};
 use motu_core::SandboxId;
 use motu_core::runtime::Kept;
 use motu_local::disk::Disks;
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -46,18 +47,41 @@ struct Slot {
 pub(crate) struct Ahead {
     slots: Mutex<VecDeque<Slot>>,
     /// Machines that were ended for a reset.
-    ended: Mutex<HashSet<SandboxId>>,
+    ended: Mutex<HashMap<SandboxId, Former>>,
+}
+
+/// The disks of a machine that was ended for a reset, mounted until this is dropped: unmounting them
+/// takes the processors, and locks of the kernel that the next machine needs.
+#[derive(Debug)]
+pub(crate) struct Former {
+    disks: PathBuf,
+    _mount: Option<OwnedFd>,
+}
+
+impl Former {
+    pub(crate) fn hold(disks: PathBuf) -> Former {
+        Former {
+            _mount: motu_local::hold(&kept::image(&disks)),
+            disks,
+        }
+    }
 }
 
 impl Ahead {
     /// A machine was ended because its disks are about to be replaced.
-    pub(crate) fn ended(&self, id: &SandboxId) {
-        lock(&self.ended).insert(id.clone());
+    pub(crate) fn ended(&self, id: &SandboxId, former: Former) {
+        lock(&self.ended).insert(id.clone(), former);
     }
 
-    /// Whether the machine that is about to be made replaces one that was ended for a reset.
-    pub(crate) fn is_reset(&self, id: &SandboxId) -> bool {
+    /// The disks before the reset, if the machine that is about to be made replaces one that was
+    /// ended for it.
+    pub(crate) fn former(&self, id: &SandboxId) -> Option<Former> {
         lock(&self.ended).remove(id)
+    }
+
+    /// These disks are not replaced after all, or are thrown away.
+    pub(crate) fn let_go(&self, disks: &Path) {
+        lock(&self.ended).retain(|_, former| former.disks != disks);
     }
 
     /// Another disk like that of a machine that was just made is wanted.
@@ -125,6 +149,7 @@ impl Ahead {
 
     /// Disks are thrown away: their workspace is gone, or has others.
     pub(crate) fn discarded(&self, disks: &Path) {
+        self.let_go(disks);
         let mut slots = self.slots();
         let all = slots.drain(..);
         let (gone, left): (Vec<Slot>, Vec<Slot>) =
@@ -241,6 +266,32 @@ mod tests {
         assert_eq!(place.staged(), 1, "its former disks are thrown away");
         place.ahead.discarded(&place.kept("disks-2").dir);
         assert_eq!(place.staged(), 0, "those it has are thrown away");
+    }
+
+    #[test]
+    fn former_disks_stay_mounted_until_they_are_taken_or_let_go() {
+        let ahead = Ahead::default();
+        let id = |name: &str| SandboxId::parse(name).unwrap();
+        let end = |name: &str, disks: &str| {
+            let (mount, other) = rustix::pipe::pipe().unwrap();
+            let former = Former {
+                disks: disks.into(),
+                _mount: Some(mount),
+            };
+            ahead.ended(&id(name), former);
+            other
+        };
+        // Writing to a pipe fails once nobody has its other end.
+        let is_held = |other: &OwnedFd| rustix::io::write(other, b"x").is_ok();
+        let (one, two, three) = (end("sb-1", "/a"), end("sb-2", "/b"), end("sb-3", "/c"));
+        let former = ahead.former(&id("sb-1"));
+        assert!(ahead.former(&id("sb-1")).is_none());
+        assert!(is_held(&one));
+        drop(former);
+        ahead.let_go(Path::new("/b"));
+        assert!(!is_held(&one) && !is_held(&two) && is_held(&three));
+        ahead.discarded(Path::new("/c"));
+        assert!(!is_held(&three));
     }
 
     #[test]

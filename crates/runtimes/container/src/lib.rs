@@ -39,6 +39,7 @@ mod sys;
 mod waiting;
 mod wire;
 
+use ahead::Former;
 use async_trait::async_trait;
 use motu_core::report::Check;
 use motu_core::runtime::{
@@ -195,12 +196,12 @@ impl Runtime for Container {
             ..record
         });
         // Nor does the machine's last process, while they are mounted here too.
-        let hold = move || motu_local::hold(&kept::image(&disks?));
-        let held = tokio::task::spawn_blocking(hold).await;
-        let removed = machine::remove(&self.inner, &machine.id, &machine.dir, record).await;
-        tokio::task::spawn_blocking(move || drop(held));
-        removed?;
-        self.inner.ahead.ended(&machine.id);
+        let hold = move || disks.map(Former::hold);
+        let former = tokio::task::spawn_blocking(hold).await.ok().flatten();
+        machine::remove(&self.inner, &machine.id, &machine.dir, record).await?;
+        if let Some(former) = former {
+            self.inner.ahead.ended(&machine.id, former);
+        }
         Ok(true)
     }
 
@@ -233,6 +234,7 @@ impl Runtime for Container {
     }
 
     async fn tend(&self, kept: &Kept, at_rest: bool) -> Result<(), Error> {
+        self.inner.ahead.let_go(&kept.dir);
         if kept::form(&kept.dir) != kept::Form::Image {
             return Ok(());
         }

@@ -386,7 +386,7 @@ fn turns() -> usize {
 
 /// Creates a machine, or cleans up and returns the error.
 pub(crate) async fn create(maker: &Arc<Maker>, spec: &MachineSpec) -> Result<Machine, Error> {
-    let reset = maker.ahead.is_reset(&spec.id);
+    let former = maker.ahead.former(&spec.id);
     let turn = maker.turns.acquire().await;
     let (worker, order) = (maker.clone(), spec.clone());
     let (made, finished) = tokio::task::spawn_blocking(move || worker.make(&order))
@@ -400,8 +400,8 @@ pub(crate) async fn create(maker: &Arc<Maker>, spec: &MachineSpec) -> Result<Mac
     });
     match made {
         Ok(machine) => {
-            if let Some(kept) = spec.kept.as_ref().filter(|_| reset) {
-                waiting::make_ahead((&maker.ahead, &maker.disks), kept, &machine);
+            if let Some((kept, former)) = spec.kept.as_ref().zip(former) {
+                waiting::after_reset((&maker.ahead, &maker.disks), former, kept, &machine);
             }
             Ok(machine)
         }

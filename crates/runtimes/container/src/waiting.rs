@@ -1,31 +1,37 @@
 //! Work on disks that waits until nobody waits for it.
 
-use crate::ahead::Ahead;
+use crate::ahead::{Ahead, Former};
 use motu_core::runtime::{Kept, Machine};
 use motu_local::disk::Disks;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// When the disk for the next reset is made: this one still needs the processors, and its own disk.
-const AHEAD_DELAY: Duration = Duration::from_millis(100);
+/// When that begins which no reset waits for: this one still needs the processors, and its own disk.
+const AHEAD_DELAY: Duration = Duration::from_millis(25);
 
 /// How long disks wait that only many machines at once need.
 const THIN_AFTER: Duration = Duration::from_secs(20);
 
-/// Makes the disk for the next reset, when this one is over.
-pub(crate) fn make_ahead(
+/// Makes the disk for the next reset and lets go of those before this one, when this one is over.
+pub(crate) fn after_reset(
     (ahead, disks): (&Arc<Ahead>, &Arc<Disks>),
+    former: Former,
     kept: &Kept,
     machine: &Machine,
 ) {
     let mut limits = machine.limits.iter();
     let disk = limits.find(|limit| limit.name == "disk_mib" && limit.enforced);
-    let Some(disk) = disk else { return };
-    ahead.want(kept, disk.value);
+    if let Some(disk) = disk {
+        ahead.want(kept, disk.value);
+    }
     let (ahead, disks) = (ahead.clone(), disks.clone());
     tokio::spawn(async move {
         tokio::time::sleep(AHEAD_DELAY).await;
-        let _ = tokio::task::spawn_blocking(move || ahead.fill(&disks)).await;
+        let work = move || {
+            ahead.fill(&disks);
+            drop(former);
+        };
+        let _ = tokio::task::spawn_blocking(work).await;
     });
 }
 
