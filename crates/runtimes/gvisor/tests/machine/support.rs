@@ -16,6 +16,9 @@ use std::time::{Duration, Instant};
 pub const DISK_MIB: u64 = 64;
 /// The memory of machines in tests.
 pub const MEM_MIB: u64 = 128;
+/// How long a script may take. In an emulated host a program of gVisor fills 2 to 5 MB of memory in a second, and it takes
+/// more than a minute until it has filled what it may have.
+const PATIENCE_MS: u64 = 300_000;
 
 /// A state directory with a runtime in it.
 pub struct World {
@@ -242,7 +245,7 @@ impl Guest {
             user: user.to_string(),
             cwd: Bytes::from_static(b"/"),
             follow: true,
-            timeout_ms: 60_000,
+            timeout_ms: PATIENCE_MS,
             ..Start::default()
         };
         let stream = self.link.open(request(Verb::Start(start))).await.unwrap();
