@@ -33,7 +33,7 @@ enum Command {
         #[arg(long, value_name = "NAME")]
         project: Option<String>,
         /// What it is for
-        #[arg(long, value_name = "TEXT")]
+        #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
         name: Option<String>,
         /// What it may do: *, read, metrics, a family such as sandboxes:*, or one verb such as
         /// sandboxes:fork_sandbox [default: *]

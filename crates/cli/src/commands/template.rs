@@ -97,7 +97,12 @@ struct Create {
     from: String,
 
     /// A command that sets it up, in its shell; may be given several times
-    #[arg(long, value_name = "COMMAND", help_heading = "Setup")]
+    #[arg(
+        long,
+        value_name = "COMMAND",
+        allow_hyphen_values = true,
+        help_heading = "Setup"
+    )]
     setup: Vec<String>,
 
     /// The policy of the network that the setup has [default: that of the machines]

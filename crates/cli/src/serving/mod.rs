@@ -35,6 +35,7 @@ use std::time::{Duration, Instant};
 use telling::{Telling, witness};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{oneshot, watch};
+use tokio_util::task::AbortOnDropHandle;
 
 pub use lock::{exclusively, stop};
 
@@ -156,9 +157,11 @@ async fn serve(
         // those that serve it.
         let (stop, stopping) = oneshot::channel::<()>();
         let accepting = tokio::spawn(server.clone().accept_until(listener, stopping));
+        // So is this one, which looks up at every call.
+        let idle = AbortOnDropHandle::new(tokio::spawn(idle(engine.clone(), activity.clone())));
         let stopped = tokio::select! {
             () = told.stop() => true,
-            () = idle(&engine, &activity), if may_leave => false,
+            _ = idle, if may_leave => false,
         };
         drop(stop);
         let late = accepting
@@ -244,7 +247,7 @@ async fn stay_lean(activity: Activity) {
 }
 
 /// Returns when there has been nothing to look after for as long as the configuration says.
-async fn idle(engine: &Arc<Engine>, activity: &Activity) {
+async fn idle(engine: Arc<Engine>, activity: Activity) {
     let length = Duration::from_secs(engine.config().daemon_idle_seconds);
     let tick = (length / 8).clamp(Duration::from_millis(100), Duration::from_secs(15));
     let mut since = Instant::now();

@@ -149,6 +149,42 @@ fn top(contents: &str) -> Packed {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn bytes_of_layers_are_told_while_they_come() {
+    let Some(registry) = Registry::start("") else {
+        return;
+    };
+    // Several pieces of a stream each.
+    let layer = |name: &str, pieces: u32| {
+        let noise: Vec<u8> = (0..pieces * 500_000)
+            .flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes())
+            .collect();
+        plain(Layer::new().bytes(name, &noise))
+    };
+    let image = Image::new(vec![layer("one", 1), layer("two", 2)]);
+    let sizes: Vec<u64> = image.layers.iter().map(|l| l.bytes.len() as u64).collect();
+    registry.push(&image, "large", &[]);
+    let home = Home::new();
+    let (progress, events) = watch();
+    let name = registry.name("large");
+    home.environments.pull(&name, progress).await.unwrap();
+    let layers = downloaded(&events);
+    assert_eq!(layers.len(), 2);
+    let events = events.lock().unwrap();
+    let mut totals = Vec::new();
+    for layer in layers {
+        let told = events.iter().filter(|event| event.message == layer);
+        let told: Vec<(u64, u64)> = told.map(|e| (e.done.unwrap(), e.total.unwrap())).collect();
+        assert!(told.len() > 2, "{layer}: {told:?}");
+        assert!(told.is_sorted(), "{layer}: {told:?}");
+        let (done, total) = told[told.len() - 1];
+        assert_eq!(done, total, "{layer} came whole");
+        totals.push(total);
+    }
+    totals.sort_unstable();
+    assert_eq!(totals, sizes);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn three_layers_become_one_root() {
     let Some(registry) = Registry::start("") else {
         return;

@@ -75,7 +75,7 @@ fn write_to_directory(path: &str) {
     }
     let unnamed = (libc::O_RDWR | libc::O_TMPFILE) as u64;
     let (rmdir, detach) = (libc::AT_REMOVEDIR as u64, libc::MNT_DETACH as u64);
-    let writable = (libc::MS_REMOUNT | libc::MS_BIND) as u64;
+    let writable = libc::MS_REMOUNT | libc::MS_BIND;
     let clear = Box::leak(Box::new([0u64, libc::MOUNT_ATTR_RDONLY, 0, 0]));
     let clear = clear.as_ptr() as u64;
     let copy = u64::from(libc::OPEN_TREE_CLONE);
