@@ -45,7 +45,13 @@ fn link_at_a_fixed_address() {
 /// The compiler asks for shared libraries by name. Here their names lead to archives, in a directory that is looked
 /// through first, so that procedural macros and build scripts are linked as ever.
 fn link_the_c_library() {
-    let linker = std::env::var("RUSTC_LINKER").unwrap_or_else(|_| "cc".to_string());
+    println!("cargo::rerun-if-env-changed=RUSTC_LINKER");
+    let linker = match std::env::var("RUSTC_LINKER") {
+        Ok(linker) => linker,
+        Err(_) if variable("HOST") == variable("TARGET") => "cc".to_string(),
+        // Who links for another kind of machine is told in a way that this script does not see.
+        Err(_) => return,
+    };
     let found = ["libc.a", "libm.a", "libgcc_eh.a", "libgcc.a"].map(|name| archive(&linker, name));
     let [Some(c), Some(m), Some(unwinder), Some(arithmetic)] = found else {
         return;
@@ -53,6 +59,7 @@ fn link_the_c_library() {
     let place = PathBuf::from(variable("OUT_DIR")).join("archives");
     std::fs::create_dir_all(&place).unwrap_or_else(|error| panic!("no directory: {error}"));
     let group = |name: &str, members: &[&str]| {
+        let members: Vec<String> = members.iter().map(|path| format!("\"{path}\"")).collect();
         let text = format!("GROUP({})\n", members.join(" "));
         std::fs::write(place.join(name), text).unwrap_or_else(|error| panic!("{name}: {error}"));
     };
@@ -60,6 +67,12 @@ fn link_the_c_library() {
     group("libc.a", &[&c, &unwinder, &arithmetic]);
     group("libgcc_s.a", &[&unwinder, &arithmetic]);
     group("libm.a", &[&m]);
+    // Parts of it of their own before version 2.34, and empty since.
+    for part in ["libdl.a", "libpthread.a", "librt.a", "libutil.a"] {
+        if let Some(archive) = archive(&linker, part) {
+            group(part, &[&archive]);
+        }
+    }
     println!("cargo::rustc-link-arg-bins=-static");
     println!("cargo::rustc-link-arg-bins=-L{}", place.display());
 }
@@ -72,7 +85,9 @@ fn archive(linker: &str, name: &str) -> Option<String> {
     let path = String::from_utf8(asked.ok()?.stdout).ok()?;
     let path = path.trim();
     // A linker that knows none says the name again.
-    Path::new(path).is_absolute().then(|| path.to_string())
+    let found = Path::new(path).is_absolute().then(|| path.to_string())?;
+    println!("cargo::rerun-if-changed={found}");
+    Some(found)
 }
 
 fn variable(name: &str) -> String {

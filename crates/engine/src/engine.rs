@@ -112,8 +112,8 @@ impl Engine {
     /// Ends the machines of the pool, which no caller knows. Sandboxes stay.
     pub async fn close(&self) {
         self.keys.note().await;
-        self.sandboxes.pool.drain(&self.sandboxes.shared).await;
-        self.sandboxes.leaving.gone().await;
+        let pool = self.sandboxes.pool.drain(&self.sandboxes.shared);
+        tokio::join!(pool, self.sandboxes.leaving.gone());
         if let Err(error) = self.sandboxes.shared.store.checkpoint().await {
             tracing::warn!(%error, "could not write the store's WAL back");
         }

@@ -35,7 +35,6 @@ use std::time::{Duration, Instant};
 use telling::{Telling, witness};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{oneshot, watch};
-use tokio_util::task::AbortOnDropHandle;
 
 pub use lock::{exclusively, stop};
 
@@ -154,21 +153,25 @@ async fn serve(
         ready.done();
         tracing::info!(home = %place.path().display(), pid = std::process::id(), "serving");
         // A task of its own: this one belongs to the first thread, which would have to be woken for every caller before
-        // those that serve it.
+        // those that serve it. It is told to stop by the end of `stop`.
         let (stop, stopping) = oneshot::channel::<()>();
-        let accepting = tokio::spawn(server.clone().accept_until(listener, stopping));
-        // So is this one, which looks up at every call.
-        let idle = AbortOnDropHandle::new(tokio::spawn(idle(engine.clone(), activity.clone())));
-        let stopped = tokio::select! {
-            () = told.stop() => true,
-            _ = idle, if may_leave => false,
+        let quiet = idle(engine.clone(), activity.clone());
+        let until = async move {
+            tokio::select! {
+                _ = stopping => {}
+                () = quiet, if may_leave => {}
+            }
         };
-        drop(stop);
-        let late = accepting
-            .await
-            .map_err(|error| Error::internal(format!("taking callers in: {error}")))?;
-        if stopped || late == 0 {
-            break;
+        let mut accepting = tokio::spawn(server.clone().accept_until(listener, until));
+        let ended = tokio::select! {
+            () = told.stop() => break drop(stop),
+            ended = &mut accepting => ended,
+        };
+        match ended {
+            Ok(1..) => {}
+            Ok(0) => break,
+            // Whoever comes now starts another daemon.
+            Err(error) => break tracing::error!(%error, "callers are not taken in any more"),
         }
     }
     // Remove the socket before waiting for open calls: a new daemon then waits for the lock, not

@@ -94,8 +94,14 @@ fn begin(setup: Setup, descriptors: Vec<OwnedFd>) -> io::Result<(Gateway, u64)> 
         memory: host::Memory::open().ok(),
     })?;
     let start_time = host::start_time("/proc/self/stat")?;
+    prepare_randomness()?;
     confine::confine(setup.user)?;
     Ok((gateway, start_time))
+}
+
+/// Where the program is static, random bytes come from a file, which stays open once it was read.
+fn prepare_randomness() -> io::Result<()> {
+    getrandom::fill(&mut [0]).map_err(|error| io::Error::other(error.to_string()))
 }
 
 /// Resolves a proxy's name once: after confinement the resolver's files cannot be read.
