@@ -13,6 +13,7 @@ use motu_local::disk::Disks;
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The most disks that wait; each may hold a copy of a seed of 256 MiB. The oldest is given up.
@@ -46,6 +47,7 @@ struct Slot {
 #[derive(Debug, Default)]
 pub(crate) struct Ahead {
     slots: Mutex<VecDeque<Slot>>,
+    filling: AtomicBool,
     /// Machines that were ended for a reset.
     ended: Mutex<HashMap<SandboxId, Former>>,
 }
@@ -84,7 +86,8 @@ impl Ahead {
         lock(&self.ended).retain(|_, former| former.disks != disks);
     }
 
-    /// Another disk like that of a machine that was just made is wanted.
+    /// Another disk like that of a machine that was just made is wanted. Slow if it takes the place
+    /// of another.
     pub(crate) fn want(&self, kept: &Kept, mib: u64) {
         let purpose = Purpose {
             current: kept.dir.clone(),
@@ -102,8 +105,15 @@ impl Ahead {
         remove(given_up);
     }
 
-    /// Makes the disks that are wanted. Slow.
+    /// Makes the disks that are wanted, unless somebody does already. Slow.
     pub(crate) fn fill(&self, disks: &Disks) {
+        while self.wanted().is_some() && !self.filling.swap(true, Ordering::AcqRel) {
+            self.fill_alone(disks);
+            self.filling.store(false, Ordering::Release);
+        }
+    }
+
+    fn fill_alone(&self, disks: &Disks) {
         while let Some(purpose) = self.wanted() {
             let kept = Kept {
                 dir: PathBuf::new(),

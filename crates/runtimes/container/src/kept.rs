@@ -129,9 +129,16 @@ pub(crate) fn mount(
     let path = kept.dir.join(IMAGE);
     if !path.exists() {
         if let Some(Seeded { mount, image }) = ahead() {
-            std::fs::rename(image, &path).map_err(failed)?;
-            sync_directory(&kept.dir).map_err(failed)?;
-            return Ok(Mounted { mount, mib });
+            match std::fs::rename(&image, &path) {
+                Ok(()) => {
+                    sync_directory(&kept.dir).map_err(failed)?;
+                    return Ok(Mounted { mount, mib });
+                }
+                // It is on another file system, or somebody has emptied the cache.
+                Err(error) => tracing::debug!(%error, "a disk that was made ahead is not used"),
+            }
+            drop(mount);
+            let _ = std::fs::remove_file(image);
         }
         make_image(disks, kept, mib).map_err(failed)?;
     }

@@ -151,7 +151,9 @@ impl Runtime for Container {
     async fn ended(&self, machine: &Machine) -> Ended {
         let kills = self.memory_kills(machine);
         let ended = machine::ended(machine).await;
-        self.inner.disks.lost(machine.id.as_str());
+        let disk = self.inner.disks.recalled(machine.id.as_str());
+        // What it wrote is flushed, which nobody should wait for.
+        drop(tokio::task::spawn_blocking(move || drop(disk)));
         // Only the guest was left to kill, or it was the largest process.
         match ended.reason.ends_with("by signal 9") && self.memory_kills(machine) > kills {
             true => Ended {
@@ -234,7 +236,9 @@ impl Runtime for Container {
     }
 
     async fn tend(&self, kept: &Kept, at_rest: bool) -> Result<(), Error> {
-        self.inner.ahead.let_go(&kept.dir);
+        let (maker, dir) = (self.inner.clone(), kept.dir.clone());
+        let let_go = move || maker.ahead.let_go(&dir);
+        let _ = tokio::task::spawn_blocking(let_go).await;
         if kept::form(&kept.dir) != kept::Form::Image {
             return Ok(());
         }

@@ -526,6 +526,8 @@ pub(crate) async fn remove(
 ) -> Result<(), Error> {
     maker.cgroups.lift_io(id.as_str());
     maker.cgroups.thaw(id.as_str());
+    // Before its end is seen by those who watch it, and take the disk for lost.
+    let disk = maker.disks.recalled(id.as_str());
     // When pid 1 ends, the kernel kills every process in its namespace and waits for them.
     if let Some(pidfd) = record.as_ref().and_then(Record::open) {
         end(pidfd).await?;
@@ -537,13 +539,15 @@ pub(crate) async fn remove(
         }
     }
     maker.cgroups.remove(id.as_str()).await?;
-    let (worker, place, name) = (maker.clone(), dir.to_path_buf(), id.to_string());
+    let (worker, place) = (maker.clone(), dir.to_path_buf());
     let kept = record.as_ref().and_then(|record| record.kept.clone());
     tokio::task::spawn_blocking(move || {
         if let Some(kept) = kept {
             kept::settle(&kept)?;
         }
-        worker.disks.returned(&name);
+        if let Some(disk) = disk {
+            worker.disks.returned(disk);
+        }
         worker.empty(&place)
     })
     .await

@@ -10,7 +10,10 @@
 
 use motu_core::{Error, id};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::io::Errno;
+use std::ffi::OsString;
 use std::io::{self, Write};
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -61,10 +64,13 @@ impl Slots {
         for step in 0..COUNT {
             let slot = (self.start + step) % COUNT;
             let file = self.dir.join(slot.to_string());
-            match renameat_with(CWD, &blank, CWD, &file, RenameFlags::NOREPLACE) {
+            match rename_to_new(&blank, &file) {
                 Ok(()) => return Ok(slot),
-                Err(rustix::io::Errno::EXIST) => {}
-                Err(error) => return Err(failed(error.into())),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => {
+                    self.keep(blank);
+                    return Err(failed(error));
+                }
             }
         }
         self.keep(blank);
@@ -131,16 +137,30 @@ impl Slots {
     pub(crate) fn sweep(&self) {
         for entry in std::fs::read_dir(&self.dir).into_iter().flatten().flatten() {
             let owner = std::fs::read(entry.path()).unwrap_or_default();
-            let owner = PathBuf::from(String::from_utf8_lossy(&owner).into_owned());
+            let owner = PathBuf::from(OsString::from_vec(owner));
             let is_blank = entry
                 .file_name()
                 .as_encoded_bytes()
                 .starts_with(BLANK.as_bytes());
-            if is_blank || !owner.exists() {
+            if is_blank || matches!(owner.try_exists(), Ok(false)) {
                 let _ = std::fs::remove_file(entry.path());
             }
         }
     }
+}
+
+/// Renames a file, if nothing has the name.
+fn rename_to_new(from: &Path, to: &Path) -> io::Result<()> {
+    match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+        // Not every file system knows that flag.
+        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => link_to_new(from, to),
+        other => Ok(other?),
+    }
+}
+
+fn link_to_new(from: &Path, to: &Path) -> io::Result<()> {
+    std::fs::hard_link(from, to)?;
+    std::fs::remove_file(from)
 }
 
 #[cfg(test)]
@@ -182,6 +202,20 @@ mod tests {
         slots.free(again, &b);
         Slots::new(dir.clone(), 7).sweep();
         assert_eq!(std::fs::read_dir(dir).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_slot_is_taken_once_also_where_renames_cannot_be_exclusive() {
+        let home = tempfile::tempdir().unwrap();
+        let place = |name: &str| home.path().join(name);
+        std::fs::write(place("one"), "a").unwrap();
+        std::fs::write(place("two"), "b").unwrap();
+        link_to_new(&place("one"), &place("7")).unwrap();
+        assert!(!place("one").exists());
+        let taken = link_to_new(&place("two"), &place("7")).unwrap_err();
+        assert_eq!(taken.kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(std::fs::read_to_string(place("7")).unwrap(), "a");
+        assert_eq!(std::fs::read_to_string(place("two")).unwrap(), "b");
     }
 
     #[test]

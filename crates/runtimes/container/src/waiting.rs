@@ -21,14 +21,16 @@ pub(crate) fn after_reset(
 ) {
     let mut limits = machine.limits.iter();
     let disk = limits.find(|limit| limit.name == "disk_mib" && limit.enforced);
-    if let Some(disk) = disk {
-        ahead.want(kept, disk.value);
-    }
-    let (ahead, disks) = (ahead.clone(), disks.clone());
+    let mib = disk.map(|disk| disk.value);
+    let (ahead, disks, kept) = (ahead.clone(), disks.clone(), kept.clone());
     tokio::spawn(async move {
         tokio::time::sleep(AHEAD_DELAY).await;
         let work = move || {
-            ahead.fill(&disks);
+            // Unless the workspace is gone already.
+            if let Some(mib) = mib.filter(|_| kept.dir.exists()) {
+                ahead.want(&kept, mib);
+                ahead.fill(&disks);
+            }
             drop(former);
         };
         let _ = tokio::task::spawn_blocking(work).await;

@@ -61,6 +61,8 @@ pub struct Disks {
     /// The image of a kept disk, prepared for the next one of the last size.
     blank: Mutex<Option<Blank>>,
     serial: AtomicU64,
+    /// How many files a new disk of a machine has; ext4 counts its own, too.
+    new_files: AtomicU64,
     /// Somebody is about to give up disks that are too many.
     thinning: AtomicBool,
 }
@@ -84,6 +86,7 @@ impl Disks {
             lent: Mutex::default(),
             blank: Mutex::new(None),
             serial: AtomicU64::new(0),
+            new_files: AtomicU64::new(0),
             thinning: AtomicBool::new(false),
         }
     }
@@ -122,17 +125,22 @@ impl Disks {
         Ok(disk)
     }
 
+    /// The disk of a machine that is about to be ended, or has ended by itself. Dropping it unmounts
+    /// it, which may be slow.
+    pub fn recalled(&self, machine: &str) -> Option<OwnedFd> {
+        self.lent().remove(machine)
+    }
+
     /// A machine is gone: its disk is the next one's, if it is soon emptied. Slow; nobody should
     /// wait for it.
-    pub fn returned(&self, machine: &str) {
-        let disk = self.lent().remove(machine);
-        let Some(disk) = disk.filter(|_| self.pool().len() < POOL_MAX) else {
+    pub fn returned(&self, disk: OwnedFd) {
+        if self.pool().len() >= POOL_MAX {
             return;
-        };
-        match reuse::emptied(&disk) {
+        }
+        match reuse::emptied(&disk, self.new_files.load(Ordering::Relaxed)) {
             Ok(Some(disk)) => self.pool().push_back(disk),
             Ok(None) => {}
-            Err(error) => tracing::debug!(machine, %error, "a disk is not used again"),
+            Err(error) => tracing::debug!(%error, "a disk is not used again"),
         }
     }
 
@@ -152,11 +160,6 @@ impl Disks {
         // Unmounting takes its time; others take disks meanwhile.
         drop(pool);
         drop(given_up);
-    }
-
-    /// A machine has ended by itself: its disk's space is freed.
-    pub fn lost(&self, machine: &str) {
-        self.lent().remove(machine);
     }
 
     fn lent(&self) -> MutexGuard<'_, HashMap<String, OwnedFd>> {
@@ -246,7 +249,10 @@ impl Disks {
         let template = self.template(mib, Life::Machine)?;
         let image = tempfile::tempfile_in(&self.dir)?;
         copy_sparse(&template, &image)?;
-        mount_image(&image, Life::Machine)
+        let disk = mount_image(&image, Life::Machine)?;
+        self.new_files
+            .store(reuse::files(&disk)?, Ordering::Relaxed);
+        Ok(disk)
     }
 
     /// An empty file system of this size, made once. That of a machine has its layers.

@@ -6,8 +6,8 @@
 //! and the same file system is mounted anew for the next machine. What the next one can read is what
 //! ext4 shows of files that were deleted: nothing.
 //!
-//! A disk is given up instead if much is on it, if something on it cannot be removed, or if ext4 has
-//! met an error on it.
+//! A disk is given up instead if much is on it or was ever written to it, if something on it cannot
+//! be removed or is still open somewhere, or if ext4 has met an error on it.
 
 use crate::mount::{Life, layers, mount_ext4};
 use rustix::fs::{fstat, fstatvfs};
@@ -15,34 +15,49 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-/// The most that is removed: more takes longer than a new disk.
-const FILES: u64 = 256;
-const BYTES: u64 = 8 << 20;
+/// The most that is removed: more takes longer than a new disk. Directories may be as deep, each an
+/// open file of the daemon's while it is removed, and as full of names as their bytes allow.
+const FILES: u64 = 64;
+const BYTES: u64 = 2 << 20;
+/// The most that machines have written to it, in all, in KiB. What they deleted keeps its place in
+/// the disk's image, and so on the host.
+const WRITTEN_KIB: u64 = 64 << 10;
 /// The major number of loop devices.
 const LOOP: u32 = 7;
 
-/// The same disk as a new one; `None` if a new one is better. Nobody may use the disk any more.
-pub(crate) fn emptied(disk: &OwnedFd) -> io::Result<Option<OwnedFd>> {
+/// The same disk as a new one, which has so many files; `None` if a new one is better. No machine may
+/// use the disk any more.
+pub(crate) fn emptied(disk: &OwnedFd, new: u64) -> io::Result<Option<OwnedFd>> {
     if !has_little(disk.as_fd())? {
         return Ok(None);
     }
     let device = device(disk.as_fd())?;
+    // The file system stays, so this is since it was made.
+    if count(&device, "session_write_kbytes")? > WRITTEN_KIB {
+        return Ok(None);
+    }
     for tree in ["upper", "work"] {
         std::fs::remove_dir_all(format!("/proc/self/fd/{}/{tree}", disk.as_raw_fd()))?;
     }
-    if errors(&device)? > 0 {
+    if count(&device, "errors_count")? > 0 {
         return Ok(None);
     }
     let mount = mount_ext4(&format!("/dev/{device}"), Life::Machine)?;
     layers(&mount)?;
-    Ok(Some(mount))
+    // What somebody outside still has open keeps its place, and may grow.
+    Ok((files(&mount)? == new).then_some(mount))
+}
+
+/// How many files are on a disk.
+pub(crate) fn files(disk: impl AsFd) -> io::Result<u64> {
+    let found = fstatvfs(disk)?;
+    Ok(found.f_files.saturating_sub(found.f_ffree))
 }
 
 fn has_little(disk: BorrowedFd<'_>) -> io::Result<bool> {
     let found = fstatvfs(disk)?;
-    let files = found.f_files.saturating_sub(found.f_ffree);
     let blocks = found.f_blocks.saturating_sub(found.f_bfree);
-    Ok(files <= FILES && blocks.saturating_mul(found.f_frsize) <= BYTES)
+    Ok(files(disk)? <= FILES && blocks.saturating_mul(found.f_frsize) <= BYTES)
 }
 
 /// The name of a mounted file system's loop device.
@@ -57,8 +72,9 @@ fn device(disk: BorrowedFd<'_>) -> io::Result<String> {
     }
 }
 
-fn errors(device: &str) -> io::Result<u64> {
-    let count = Path::new("/sys/fs/ext4").join(device).join("errors_count");
+/// What ext4 counts of a mounted file system.
+fn count(device: &str, what: &str) -> io::Result<u64> {
+    let count = Path::new("/sys/fs/ext4").join(device).join(what);
     let count = std::fs::read_to_string(count)?;
     count.trim().parse().map_err(io::Error::other)
 }
@@ -94,6 +110,12 @@ mod tests {
         }
     }
 
+    fn give_back(disks: &Disks, machine: &str) {
+        if let Some(disk) = disks.recalled(machine) {
+            disks.returned(disk);
+        }
+    }
+
     fn device(disk: &OwnedFd) -> u64 {
         fs::metadata(below(disk, ".")).unwrap().dev()
     }
@@ -117,7 +139,7 @@ mod tests {
         )
         .unwrap();
         drop(first);
-        disks.returned("one");
+        give_back(&disks, "one");
         let second = disks.lend(MIB, "two").unwrap();
         assert_eq!(device(&second), place, "the same disk");
         for tree in ["upper", "work"] {
@@ -140,7 +162,7 @@ mod tests {
             drop(disks.lend(MIB, name).unwrap());
         }
         for name in &names {
-            disks.returned(name);
+            give_back(&disks, name);
         }
         assert_eq!(disks.waiting(), names.len());
         assert!(disks.begin_thinning());
@@ -160,9 +182,43 @@ mod tests {
             fs::write(below(&crowded, &format!("upper/{number}")), "").unwrap();
         }
         drop((full, crowded));
-        disks.returned("one");
-        disks.returned("two");
+        give_back(&disks, "one");
+        give_back(&disks, "two");
         assert_eq!(disks.waiting(), 0);
+    }
+
+    #[test]
+    fn a_disk_that_much_was_written_to_is_given_up_though_it_is_empty_again() {
+        let Some((_dir, disks)) = disks() else { return };
+        let mut again = 0;
+        let first = disks.lend(MIB, "0").unwrap();
+        let place = device(&first);
+        drop(first);
+        give_back(&disks, "0");
+        for number in 1..8 {
+            let name = number.to_string();
+            let disk = disks.lend(MIB, &name).unwrap();
+            again += usize::from(device(&disk) == place);
+            let file = below(&disk, "upper/large");
+            let large = fs::File::create(&file).unwrap();
+            std::io::Write::write_all(&mut &large, &vec![1; 32 << 20]).unwrap();
+            large.sync_all().unwrap();
+            fs::remove_file(file).unwrap();
+            drop((large, disk));
+            give_back(&disks, &name);
+        }
+        assert!((1..4).contains(&again), "it was used {again} times");
+    }
+
+    #[test]
+    fn a_disk_on_which_somebody_has_a_file_open_is_given_up() {
+        let Some((_dir, disks)) = disks() else { return };
+        let disk = disks.lend(MIB, "one").unwrap();
+        let open = fs::File::create(below(&disk, "upper/open")).unwrap();
+        drop(disk);
+        give_back(&disks, "one");
+        assert_eq!(disks.waiting(), 0);
+        drop(open);
     }
 
     #[test]
@@ -173,7 +229,7 @@ mod tests {
         let file = fs::File::open(below(&disk, "upper/immutable")).unwrap();
         rustix::fs::ioctl_setflags(&file, rustix::fs::IFlags::IMMUTABLE).unwrap();
         drop((file, disk));
-        disks.returned("one");
+        give_back(&disks, "one");
         assert_eq!(disks.waiting(), 0);
     }
 
@@ -184,7 +240,7 @@ mod tests {
         let name = super::device(std::os::fd::AsFd::as_fd(&disk)).unwrap();
         fs::write(format!("/sys/fs/ext4/{name}/trigger_fs_error"), "a test").unwrap();
         drop(disk);
-        disks.returned("one");
+        give_back(&disks, "one");
         assert_eq!(disks.waiting(), 0);
     }
 
@@ -192,8 +248,8 @@ mod tests {
     fn a_disk_of_a_machine_that_ended_by_itself_is_freed_at_once() {
         let Some((_dir, disks)) = disks() else { return };
         drop(disks.lend(MIB, "one").unwrap());
-        disks.lost("one");
-        disks.returned("one");
+        drop(disks.recalled("one"));
+        give_back(&disks, "one");
         assert_eq!(disks.waiting(), 0);
     }
 }
