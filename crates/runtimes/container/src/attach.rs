@@ -100,13 +100,19 @@ fn explain(error: &LaunchError, plan: &Plan) -> Error {
         _ => None,
     });
     match (attaching, failure.errno) {
-        (None, libc::EINVAL | libc::EPERM | libc::EOPNOTSUPP | libc::ENOSYS)
+        (_, libc::ENOSPC) => {
+            Error::unsupported("this host has no place for one more mount (fs.mount-max)")
+        }
+        (None, libc::EINVAL | libc::EPERM | libc::EACCES | libc::EOPNOTSUPP | libc::ENOSYS)
             if is(&Outer::TakeDirectory) =>
         {
             Error::unsupported(
                 "the directory's file system cannot show its files with other owners, or is not \
                  mounted where the daemon is",
             )
+        }
+        (_, libc::EPERM | libc::EACCES) => {
+            Error::unsupported("this host does not let the daemon mount a directory in a machine")
         }
         (Some(at), libc::ENOTDIR | libc::ENOENT | libc::ELOOP) => {
             Error::invalid(format!("{at} is no directory of the sandbox"))

@@ -16,9 +16,14 @@ use motu_core::verb::Verb;
 use motu_core::{Error, Result};
 use motu_gate::Face;
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+/// How long a caller may take to ask for the file it is lent, or to hand over the one that is wanted.
+const HANDOVER: Duration = Duration::from_secs(30);
 
 pub async fn dial<V: Verb<Extra = (), Answer = Connection>>(
     State(app): State<App>,
@@ -73,15 +78,15 @@ fn splice(app: &App, upgrade: OnUpgrade, inside: Connection) -> Response {
         let Ok(upgraded) = upgrade.await else { return };
         let mut inside = tokio::io::join(read, write);
         let outside = match (file, takes) {
-            (Some(file), _) => lend(upgraded, file).await,
-            (None, Some(takes)) => take(upgraded, takes).await,
+            (Some(file), _) => timeout(HANDOVER, lend(upgraded, file)).await,
+            (None, Some(takes)) => timeout(HANDOVER, take(upgraded, takes)).await,
             (None, None) => {
                 let mut outside = TokioIo::new(upgraded);
                 let _ = tokio::io::copy_bidirectional(&mut outside, &mut inside).await;
                 return;
             }
         };
-        if let Ok(mut outside) = outside {
+        if let Ok(Ok(mut outside)) = outside {
             let _ = tokio::io::copy_bidirectional(&mut outside, &mut inside).await;
         }
     });

@@ -154,6 +154,8 @@ async fn nothing_in_a_directory_can_be_written_or_used() {
                 "{said}"
             );
             assert!(said.lines().count() > 20, "{said}");
+            // Refused by the filter, not because of who asks.
+            assert!(said.ends_with("lease 1\ndeleg 1\n"), "{said}");
             let through: Vec<&str> = said.lines().filter(|l| l.ends_with(" ok")).collect();
             assert!(through.is_empty(), "as {user}, sudo {sudo}: {through:?}");
             // The program runs, but as whoever started it.
