@@ -263,10 +263,8 @@ impl Service for Engine {
     async fn start_sandbox(&self, id: &SandboxId) -> Result<Sandbox> {
         let _environments_stay = self.sandboxes.environments_in_use.read().await;
         let handle = self.sandboxes.handle(id).await?;
-        let _counted = self
-            .sandboxes
-            .table
-            .starts(id, &self.sandboxes.config.quota)?;
+        let (table, quota) = (&self.sandboxes.table, &self.sandboxes.config.quota);
+        let _counted = self.sandboxes.placed(|| table.starts(id, quota)).await?;
         handle.start().await
     }
 

@@ -91,6 +91,7 @@ impl Calls {
                 plan.runtime = Some(admitted.sandbox.runtime.clone());
                 plan.isolation = Some(admitted.sandbox.isolation);
                 note(plan, "machine", Ok(()));
+                self.sandboxes.room(&admitted).await;
                 let claim = Claim::of(&admitted.sandbox, Some(&admitted.launch));
                 let room = self
                     .sandboxes

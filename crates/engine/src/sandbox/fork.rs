@@ -46,7 +46,8 @@ impl Sandboxes {
         let border = crate::border::values(&self.shared.home, launch.border.as_ref()).await?;
         let mut waiting = Vec::new();
         for id in ids {
-            match self.await_copy(id, &sandbox, (&launch, border.clone()), &runtime) {
+            let copy = self.await_copy(id, &sandbox, (&launch, border.clone()), &runtime);
+            match copy.await {
                 Ok(copy) => waiting.push(copy),
                 Err(error) => return Err(give_up(waiting, error).await),
             }
@@ -82,7 +83,7 @@ impl Sandboxes {
         self.shared.store.tell(event).await;
     }
 
-    fn await_copy(
+    async fn await_copy(
         &self,
         id: SandboxId,
         source: &Sandbox,
@@ -121,7 +122,7 @@ impl Sandboxes {
             written: tell,
             machine,
         };
-        let (handle, answered) = self.enter(admitted, Keep::Stored, origin)?;
+        let (handle, answered) = self.enter(admitted, Keep::Stored, origin).await?;
         if let Some(border) = &border {
             handle.beyond().learn(border);
         }

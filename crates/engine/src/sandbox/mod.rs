@@ -44,7 +44,7 @@ use motu_core::hint;
 use motu_core::hint::verb;
 use motu_core::runtime::Kept;
 use motu_core::sandbox::{CreateSandbox, Sandbox, State};
-use motu_core::{Error, Result, Runtime, SandboxId, audit};
+use motu_core::{Error, ErrorKind, Result, Runtime, SandboxId, audit};
 use motu_environments::Environments;
 use motu_redaction::{Patterns, Redactor};
 use pool::Pool;
@@ -53,6 +53,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use templates::TemplateTable;
 use tokio::sync::{RwLock, oneshot};
+
+/// How often what found no place waits for one-shots that are leaving.
+const TRIES: usize = 2;
 
 /// All sandboxes.
 #[derive(Debug)]
@@ -218,7 +221,7 @@ impl Sandboxes {
     }
 
     /// Waits for one-shots that are leaving if this sandbox needs their place.
-    async fn room(&self, admitted: &Admitted) {
+    pub(crate) async fn room(&self, admitted: &Admitted) {
         if self.leaving.any() {
             let claim = Claim::of(&admitted.sandbox, Some(&admitted.launch));
             if self.table.could_enter(&claim, self.bounds()).is_err() {
@@ -234,14 +237,31 @@ impl Sandboxes {
         keep: Keep,
         origin: Origin,
     ) -> Result<(Sandbox, Arc<Handle>)> {
-        let (handle, answered) = self.enter(admitted, keep, origin)?;
+        let (handle, answered) = self.enter(admitted, keep, origin).await?;
         let sandbox = answered
             .await
             .map_err(|_| Error::internal("the sandbox's driver stopped"))??;
         Ok((sandbox, handle))
     }
 
-    pub(crate) fn enter(
+    /// Does what needs a place. One-shots that are leaving have been answered: while any have the
+    /// places, it waits for their end and tries again.
+    pub(crate) async fn placed<T>(&self, mut place: impl FnMut() -> Result<T>) -> Result<T> {
+        for _ in 0..TRIES {
+            match place() {
+                Err(error)
+                    if matches!(error.kind, ErrorKind::Limit | ErrorKind::Conflict)
+                        && self.leaving.any() =>
+                {
+                    self.leaving.gone().await;
+                }
+                done => return done,
+            }
+        }
+        place()
+    }
+
+    pub(crate) async fn enter(
         &self,
         admitted: Admitted,
         keep: Keep,
@@ -261,14 +281,15 @@ impl Sandboxes {
             Driver::new(self.shared.clone(), admitted.runtime.clone(), keep, row);
         let template = made_from.filter(|_| !matches!(origin, Origin::Copy { .. }));
         let enter = || {
-            self.table
-                .enter(&id, handle.clone(), claim, Some(self.bounds()))
+            let (handle, claim) = (handle.clone(), claim.clone());
+            self.table.enter(&id, handle, claim, Some(self.bounds()))
         };
-        match template {
+        let place = || match &template {
             // It is not removed between the look at it and this.
-            Some(name) => self.templates.while_there(&name, enter)?,
-            None => enter()?,
-        }
+            Some(name) => self.templates.while_there(name, enter),
+            None => enter(),
+        };
+        self.placed(place).await?;
         let (answer, answered) = oneshot::channel();
         // Only making it is done for the call; the driver goes on.
         tokio::spawn(driver.create(origin, answer, audit::current()));

@@ -279,10 +279,8 @@ impl Workspaces {
         let (room, handle) = self.room(id).await?;
         let _turn = room.take_turn()?;
         let _environments_stay = self.sandboxes.environments_in_use.read().await;
-        let _counted = self
-            .sandboxes
-            .table
-            .starts(id, &self.sandboxes.config.quota)?;
+        let (table, quota) = (&self.sandboxes.table, &self.sandboxes.config.quota);
+        let _counted = self.sandboxes.placed(|| table.starts(id, quota)).await?;
         handle.start().await?;
         self.describe(&room, &handle).await
     }
