@@ -96,6 +96,35 @@ async fn machines_are_paused_before_the_disk_is_full_and_nothing_is_lost() {
     client.delete_workspace(&other).await.unwrap();
 }
 
+/// Sooner than anybody looks, so that not even the pause can be stored.
+#[tokio::test]
+async fn machines_are_paused_on_a_disk_that_is_full_at_once() {
+    let Some(disk) = Small::ext4(SIZE_MIB, CONFIG) else {
+        return;
+    };
+    let client = disk.client();
+    let id = client.create_workspace(asked("one")).await.unwrap();
+    let id = id.workspace_id;
+    disk.fill_at_once();
+    eventually("the machine is paused", async || {
+        let found = client.status_workspace(&id).await.unwrap();
+        (found.state == State::Paused, found)
+    })
+    .await;
+    let reason = client.status_workspace(&id).await.unwrap().reason;
+    assert!(reason.unwrap().contains("disk is nearly full"));
+    disk.free();
+    eventually("the machine goes on", async || {
+        let found = client.status_workspace(&id).await.unwrap();
+        (found.state == State::Running, found)
+    })
+    .await;
+    let works = WorkspaceExec::from(Program::shell("echo works"));
+    let said = client.exec_workspace(&id, works).await.unwrap();
+    assert_eq!(said.stdout, "works\n");
+    client.delete_workspace(&id).await.unwrap();
+}
+
 #[tokio::test]
 async fn what_was_acknowledged_is_there_after_others_filled_the_disk() {
     let Some(disk) = Small::ext4(SIZE_MIB, CONFIG) else {

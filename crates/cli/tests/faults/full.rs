@@ -137,11 +137,24 @@ impl Small {
         }
     }
 
+    /// Takes the remaining space away in a moment.
+    pub fn fill_at_once(&self) {
+        let file = std::fs::File::create(self.filler()).unwrap();
+        let (mut at, mut piece) = (0, 1 << 30);
+        while piece >= 4096 {
+            let flags = rustix::fs::FallocateFlags::empty();
+            match rustix::fs::fallocate(&file, flags, at, piece) {
+                Ok(()) => at += piece,
+                Err(_) => piece /= 2,
+            }
+        }
+    }
+
     fn filler(&self) -> PathBuf {
         self.inside.join("filler")
     }
 
-    fn free(&self) {
+    pub fn free(&self) {
         std::fs::remove_file(self.filler()).unwrap();
     }
 

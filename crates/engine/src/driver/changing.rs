@@ -74,8 +74,13 @@ impl Driver {
         let Some(machine) = self.row.machine.clone() else {
             return self.decide(request).map(drop);
         };
-        if self.intend(request).await?.is_none() {
-            return Ok(());
+        match self.intend(request).await {
+            Ok(None) => return Ok(()),
+            Ok(Some(_)) => {}
+            // Nothing can be stored any more on a disk that is full. After a crash a machine that
+            // is held goes on in any case, until it is held again.
+            Err(error) if request == Request::Hold => self.not_stored(&error),
+            Err(error) => return Err(error),
         }
         self.excuse();
         if let Err(error) = self.runtime.pause(&machine).await {
@@ -92,13 +97,21 @@ impl Driver {
         let can = self.runtime.capabilities().pause && self.row.machine.is_some();
         if can && matches!(self.decide(Request::Hold), Ok(Some(_))) {
             let by = PausedBy::Shortage;
-            self.stand_still_for(Request::Hold, by, Some(&reason))
-                .await?;
+            let held = self.stand_still_for(Request::Hold, by, Some(&reason)).await;
+            match held {
+                Err(error) if self.row.sandbox.state == State::Paused => self.not_stored(&error),
+                other => other?,
+            }
             if let Some(guest) = self.inside.guest().as_ref() {
                 guest.starve(&reason);
             }
         }
         Ok(())
+    }
+
+    fn not_stored(&self, error: &Error) {
+        let id = &self.row.sandbox.sandbox_id;
+        tracing::warn!(%id, %error, "that a machine is held could not be stored");
     }
 
     pub(super) async fn let_go(&mut self) -> Result<()> {
