@@ -82,9 +82,11 @@ fn values_may_begin_with_a_dash() {
         let told = story.motu(command);
         assert_eq!(told.code, 104, "{command:?}: {told}");
     }
-    // That nothing of this name is installed is found out later, too.
-    let made = story.motu(&["template", "create", "t", "--from", "none", "--setup", "-x"]);
-    assert_eq!(made.code, 104, "{made}");
+    // That there is no such archive is found out later, too.
+    let create = ["template", "create", "t", "--from", "tar:none.tar"];
+    let made = story.motu(&[&create[..], &["--setup", "-x"]].concat());
+    let misused = story.motu(&[&create[..], &["--setup"]].concat());
+    assert!(![0, misused.code].contains(&made.code), "{made}{misused}");
     let key = story.motu(&["key", "create", "--name", "-ci", "--json"]);
     assert_eq!(key.code, 0, "{key}");
 }
