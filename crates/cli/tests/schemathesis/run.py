@@ -23,7 +23,7 @@ SHORT = 90
 
 #: Addresses that turn into something else than HTTP, that wait for events to come, or that ask
 #: other hosts for gigabytes.
-LEFT_OUT = r"(/ws$|/pty$|/dial$|/lend$|/ports/|/pull$|/follow$|/watch$|/stream$|/events$|/environments/build$|/build$)"
+LEFT_OUT = r"(/ws$|/pty$|/dial$|/lend(-directory)?$|/ports/|/pull$|/follow$|/watch$|/stream$|/events$|/environments/build$|/build$)"
 
 #: Why a request that fits the document may be refused all the same: reasons, and what the refusals say.
 RELATIONS = {

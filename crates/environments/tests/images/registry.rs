@@ -153,14 +153,14 @@ async fn bytes_of_layers_are_told_while_they_come() {
     let Some(registry) = Registry::start("") else {
         return;
     };
-    // Several pieces of a stream each.
+    // Each is told of more than once.
     let layer = |name: &str, pieces: u32| {
         let noise: Vec<u8> = (0..pieces * 500_000)
             .flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes())
             .collect();
         plain(Layer::new().bytes(name, &noise))
     };
-    let image = Image::new(vec![layer("one", 1), layer("two", 2)]);
+    let image = Image::new(vec![layer("one", 3), layer("two", 5)]);
     let sizes: Vec<u64> = image.layers.iter().map(|l| l.bytes.len() as u64).collect();
     registry.push(&image, "large", &[]);
     let home = Home::new();
@@ -174,7 +174,7 @@ async fn bytes_of_layers_are_told_while_they_come() {
     for layer in layers {
         let told = events.iter().filter(|event| event.message == layer);
         let told: Vec<(u64, u64)> = told.map(|e| (e.done.unwrap(), e.total.unwrap())).collect();
-        assert!(told.len() > 2, "{layer}: {told:?}");
+        assert!(told.len() > 1, "{layer}: {told:?}");
         assert!(told.is_sorted(), "{layer}: {told:?}");
         let (done, total) = told[told.len() - 1];
         assert_eq!(done, total, "{layer} came whole");
