@@ -1983,7 +1983,7 @@ class SecretRef:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecretSource:
     """A secret a caller hands over. Exactly one of `value` and `path`."""
-    name: str | None = None
+    name: str
     #: A file on the daemon's host whose UTF-8 content is the value.
     path: str | None = None
     value: str | None = field(default=None, repr=False)
