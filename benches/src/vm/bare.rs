@@ -19,7 +19,16 @@ pub struct Bare {
 impl Bare {
     /// Uses the kernel that motu fetched.
     pub fn prepare(home: &Path) -> Fallible<Bare> {
-        let place = home.join("cache/kernels/current-v2").canonicalize()?;
+        let kernels = std::fs::read_dir(home.join("cache/kernels"))?.flatten();
+        let is_current = |name: &str| name.starts_with("current-") && !name.ends_with("-virt");
+        let current = kernels.map(|entry| entry.path()).find(|path| {
+            path.file_name()
+                .and_then(|name| name.to_str())
+                .is_some_and(is_current)
+        });
+        let place = current
+            .ok_or("motu has fetched no kernel")?
+            .canonicalize()?;
         let dir = tempfile::tempdir()?;
         let source = dir.path().join("ping.c");
         std::fs::write(&source, INIT)?;
