@@ -7,6 +7,7 @@ use motu_qemu::{Qemu, Settings};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+use std::time::{Duration, Instant};
 
 /// What a kernel must have; this one has it built in.
 const MODULES: [&str; 6] = [
@@ -20,6 +21,8 @@ const MODULES: [&str; 6] = [
 
 pub struct World {
     pub runtime: Qemu,
+    /// After the runtime, whose machines made ahead end with it, and before their records.
+    _groups: Groups,
     scratch: tempfile::TempDir,
     spares: usize,
     machines: Mutex<Vec<PathBuf>>,
@@ -53,6 +56,7 @@ impl World {
         std::fs::write(root.join("bin/true"), "").unwrap();
         let world = World {
             runtime: runtime(place, spares),
+            _groups: Groups(place.join("home")),
             scratch,
             spares,
             machines: Mutex::default(),
@@ -158,6 +162,40 @@ impl Drop for World {
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
         }
     }
+}
+
+/// The control groups of what a test has left, which the next daemon would remove.
+struct Groups(PathBuf);
+
+impl Drop for Groups {
+    fn drop(&mut self) {
+        let mut places = vec![self.0.clone()];
+        while let Some(place) = places.pop() {
+            for group in groups_in(&place) {
+                let end = Instant::now() + Duration::from_secs(5);
+                // The last process takes a moment to leave.
+                while group.exists() && Instant::now() < end {
+                    let _ = std::fs::remove_dir(&group);
+                    std::thread::yield_now();
+                }
+                if let Some(all) = group.parent() {
+                    let _ = std::fs::remove_dir(all);
+                }
+            }
+            let entries = std::fs::read_dir(place).into_iter().flatten().flatten();
+            let below = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+            places.extend(below.map(|entry| entry.path()));
+        }
+    }
+}
+
+fn groups_in(dir: &Path) -> Vec<PathBuf> {
+    let text = std::fs::read(dir.join("machine.json")).unwrap_or_default();
+    let record: serde_json::Value = serde_json::from_slice(&text).unwrap_or_default();
+    let groups = record["cgroups"].as_array().into_iter().flatten();
+    groups
+        .filter_map(|group| group.as_str().map(PathBuf::from))
+        .collect()
 }
 
 fn runtime(place: &Path, spares: usize) -> Qemu {
