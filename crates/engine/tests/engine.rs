@@ -6,6 +6,9 @@
     reason = "a test that cannot go on says so by panicking"
 )]
 
+#[path = "engine/places.rs"]
+mod places;
+
 use futures_util::StreamExt;
 use motu_core::exec::{AttachFrom, ExecEvent, ExecRequest, RunRequest, Selector};
 use motu_core::sandbox::{CreateSandbox, Keepalive, ListSandboxes, State};

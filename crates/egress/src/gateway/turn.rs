@@ -331,7 +331,8 @@ impl Gateway {
     }
 
     fn begin_own(&mut self, key: Key, to: Destination, packet: &[u8], make: Own) {
-        let seed = getrandom::u64().unwrap_or_default();
+        // Nothing is begun with numbers that can be guessed.
+        let Ok(seed) = getrandom::u64() else { return };
         let tick = self.desk.tick();
         let link = Link::new(&mut self.desk.device, (key.1, key.2), SMALL, seed, tick);
         let Some(mut link) = link else { return };
@@ -394,7 +395,7 @@ impl Gateway {
     fn opened(&mut self, token: u64) {
         let large = self.buffers + 2 * LARGE <= BUFFERS;
         let size = if large { LARGE } else { SMALL };
-        let seed = getrandom::u64().unwrap_or_default();
+        let Ok(seed) = getrandom::u64() else { return };
         let tick = self.desk.tick();
         let Some(flow) = self.flows.get_mut(&token) else {
             return;

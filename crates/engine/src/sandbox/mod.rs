@@ -220,7 +220,8 @@ impl Sandboxes {
         Some(self.shared.home.saved_machine(&template.name, saved))
     }
 
-    /// Waits for one-shots that are leaving if this sandbox needs their place.
+    /// Waits for one-shots that are leaving if this sandbox needs their place. Before a machine of the
+    /// pool is taken for it: [`Sandboxes::placed`] comes after, and would have wasted it.
     pub(crate) async fn room(&self, admitted: &Admitted) {
         if self.leaving.any() {
             let claim = Claim::of(&admitted.sandbox, Some(&admitted.launch));

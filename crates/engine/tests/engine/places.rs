@@ -1,41 +1,15 @@
-//! Places in a quota, with the fake runtime: who has them, and who waits for one.
+//! Places in a quota: who has them, and who waits for one.
 
-#![expect(
-    clippy::unwrap_used,
-    reason = "a test that cannot go on says so by panicking"
-)]
-
+use super::{command, fake_sandbox, open};
 use futures_util::StreamExt;
-use motu_core::exec::{ExecEvent, ExecRequest, RunRequest};
+use motu_core::exec::{ExecEvent, RunRequest};
 use motu_core::sandbox::CreateSandbox;
-use motu_core::{Program, SandboxId, Service};
-use motu_engine::{Engine, Home, Setup};
-use motu_environments::{Environments, Privilege};
+use motu_core::{SandboxId, Service};
+use motu_engine::Engine;
 use motu_fake::Fake;
-use std::path::Path;
-use std::sync::Arc;
-
-async fn open(home: &Path) -> Arc<Engine> {
-    Engine::open(Setup {
-        home: Home::open(home).unwrap(),
-        runtimes: vec![Fake::new()],
-        environments: Environments::open(home, Privilege::detect()).unwrap(),
-        gateway: None,
-    })
-    .await
-    .unwrap()
-}
-
-fn fake_sandbox() -> CreateSandbox {
-    CreateSandbox {
-        environment: "fake".to_string(),
-        runtime: Some("fake".to_string()),
-        ..CreateSandbox::default()
-    }
-}
 
 async fn answered(engine: &Engine, sandbox: CreateSandbox) {
-    let exec = ExecRequest::from(Program::argv(["true"]));
+    let exec = command(&["true"]);
     let session = engine.run(RunRequest { sandbox, exec }).await.unwrap();
     let events: Vec<ExecEvent> = session.events.map(Result::unwrap).collect().await;
     assert!(matches!(events.last(), Some(ExecEvent::Exited(_))));
@@ -46,7 +20,7 @@ async fn answered(engine: &Engine, sandbox: CreateSandbox) {
 async fn one_shots_that_were_answered_take_nobodys_place() {
     let home = tempfile::tempdir().unwrap();
     std::fs::write(home.path().join("config.toml"), "[quota]\nsandboxes = 2\n").unwrap();
-    let engine = open(home.path()).await;
+    let engine = open(home.path(), &Fake::new()).await;
     let callers = [(), ()].map(|()| {
         let engine = engine.clone();
         tokio::spawn(async move {
