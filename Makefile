@@ -1,6 +1,6 @@
 # Two commands matter: `make demo` and `make test`. The rest is for daily work.
 
-.PHONY: help dist demo test quick check build bench fuzz schemathesis chaos hosts arm64 pjdfstest setup clean-home
+.PHONY: help dist demo test quick check build bench fuzz fuzz-keep programs conformance mutants schemathesis chaos hosts arm64 pjdfstest setup fresh clean-home
 
 help:
 	@echo "make demo    install what the machine lacks, build, and show motu at work"
@@ -9,11 +9,16 @@ help:
 	@echo "make dist    a static program, and an archive and a Debian package of it, in target/dist"
 	@echo "make bench   the figures of SPECIFICATION.md, beside their rivals"
 	@echo "make check   format, lints, licences"
-	@echo "make fuzz    a longer run of every fuzz target (SECONDS=60 each)"
+	@echo "make fuzz    invented inputs for every parser of foreign bytes (SECONDS=60 each)"
+	@echo "make fuzz-keep   puts the best of what that found into crates/fuzzed/corpus"
+	@echo "make programs   real servers, compilers and package managers on every runtime (half an hour)"
+	@echo "make conformance   every check of every runtime, each on a machine of its own"
+	@echo "make mutants   is a changed program noticed? (SAMPLE=200 changes, hours)"
 	@echo "make schemathesis   requests made from the API document, for longer (SECONDS=600)"
 	@echo "make pjdfstest   all of pjdfstest on / and /workspace of every runtime"
 	@echo "make hosts   a Debian with cgroups 2 alone, and every QEMU of Debian's suites (an hour); writes docs/hosts.md"
 	@echo "make arm64   compile and link for aarch64; what is in every machine is tested under qemu-user"
+	@echo "make fresh   everything that tools/setup test gets, on a minimal Debian, downloaded and built there"
 	@echo "make chaos   clients that write while everything is killed (SECONDS=300)"
 
 setup:
@@ -33,36 +38,60 @@ demo: build
 
 test:
 	@tools/room 16
-	@tools/setup test
 	tools/suite
 
 quick:
-	cargo nextest run --workspace --lib --bins
+	@tools/setup quick
+	PATH="$$(tools/path)" cargo nextest run --workspace --lib --bins
 
 check:
+	@tools/setup test
 	tools/checks
 
-bench: build
-	tools/setup bench
-	MOTU_TEST_ACCEL="$$(tools/accelerator target/release/motu)" cargo run --release -p motu-benches
+# Both at once: alone, the benchmarks would ask other features of the crates that they share with motu, and compile them again.
+bench:
+	@tools/room 4
+	@tools/setup
+	@tools/setup bench
+	cargo build --release -p motu -p motu-benches
+	MOTU_TEST_ACCEL="$$(tools/accelerator target/release/motu)" target/release/motu-benches
 
-fuzz: setup
+fuzz:
+	@tools/setup fuzz
 	tools/fuzz $(or $(SECONDS),60)
+
+programs conformance:
+	@tools/setup test
+	tools/long $@
+
+mutants:
+	@tools/setup test
+	@tools/setup mutants
+	tools/mutants $(or $(SAMPLE),200)
+
+fuzz-keep:
+	@tools/setup fuzz
+	tools/fuzz keep
 
 schemathesis:
 	@tools/setup test
 	MOTU_SCHEMATHESIS_SECONDS=$(or $(SECONDS),600) MOTU_SCHEMATHESIS_SEED=$(or $(SEED),$$RANDOM) \
-	    cargo nextest run --workspace --test service --no-capture -E 'test(requests_made_from)'
+	    PATH="$$(tools/path)" cargo nextest run --workspace --test stories --no-capture -E 'test(requests_made_from)'
 
 pjdfstest:
 	@tools/setup test
-	MOTU_PJDFSTEST=all cargo nextest run --workspace --test pjdfstest
+	MOTU_PJDFSTEST=all PATH="$$(tools/path)" cargo nextest run --workspace --profile programs --test machines -E 'test(/^pjdfstest::/)'
+
+fresh:
+	@tools/setup
+	tools/fresh --cold
 
 chaos:
 	tools/chaos $(or $(SECONDS),300)
 
 hosts:
 	@tools/setup test
+	tools/long hosts
 	tools/hosts/cgroup2
 	tools/hosts/qemu
 	tools/hosts/table

@@ -148,7 +148,6 @@ fn motu(report: &mut Report, host: &Net) -> Fallible<Figures> {
         control: UnixListener::bind(&socket)?.into(),
         user: Some((65_534, 65_534)),
         resolvers: Vec::new(),
-        host_addresses: Vec::new(),
         proxy: None,
     };
     let program = std::env::current_exe()?;

@@ -15,12 +15,11 @@ const SOURCES: [&str; 7] = [
 ];
 
 fn main() {
-    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    // Asked now and told as relative paths: in a target directory that was copied, a path that was
+    // compiled in leads to the sources that it was copied from.
+    let workspace = Path::new(&variable("CARGO_MANIFEST_DIR")).join("../..");
     for source in SOURCES {
-        println!(
-            "cargo::rerun-if-changed={}",
-            workspace.join(source).display()
-        );
+        println!("cargo::rerun-if-changed=../../{source}");
     }
     link_at_a_fixed_address();
     let built = build_guest(&workspace);

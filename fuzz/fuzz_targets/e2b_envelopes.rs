@@ -1,24 +1,3 @@
 #![no_main]
-//! The stream of a process as a foreign agent sends it: any bytes, in pieces of any size.
 
-use libfuzzer_sys::fuzz_target;
-use motu_e2b::envelope::Envelopes;
-use motu_e2b::event;
-
-fuzz_target!(|input: (u8, &[u8])| {
-    let (size, bytes) = input;
-    let mut envelopes = Envelopes::new(1024);
-    for piece in bytes.chunks(usize::from(size).max(1)) {
-        envelopes.feed(piece);
-        loop {
-            match envelopes.take() {
-                Ok(Some(envelope)) => {
-                    let _ = event::read(&envelope);
-                }
-                Ok(None) => break,
-                Err(_) => return,
-            }
-        }
-    }
-    let _ = envelopes.is_torn();
-});
+libfuzzer_sys::fuzz_target!(|data: &[u8]| motu_fuzzed::e2b_envelopes(data));

@@ -1,15 +1,3 @@
-//! A recording somebody hands over to be played: read or refused, in bounds.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
-use motu_terminal::record::Cast;
-use std::time::Duration;
-
-fuzz_target!(|data: &[u8]| {
-    let Ok(cast) = Cast::read(data) else {
-        return;
-    };
-    for step in cast.replay(2.0, Some(Duration::from_secs(1))) {
-        std::hint::black_box(step);
-    }
-});
+libfuzzer_sys::fuzz_target!(|data: &[u8]| motu_fuzzed::recording(data));

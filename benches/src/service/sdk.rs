@@ -14,7 +14,7 @@ pub fn measure(bench: &mut Bench) -> Outcome {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let python = root.join("target/clients/python-sdk/bin/python");
     if !python.exists() {
-        let why = "left out: tools/setup-clients installs its Python";
+        let why = "left out: `tools/setup test` installs its Python";
         bench.report.note("the SDK", why.to_string());
         return Ok(());
     }

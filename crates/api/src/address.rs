@@ -3,6 +3,7 @@
 //! A path inside a machine that is not UTF-8 is sent as base64 in a separate field,
 //! `path_base64` instead of `path`. In Rust both are one field.
 
+use motu_core::shown::misread;
 use motu_core::verb::{Ask, Verb};
 use motu_core::{Error, Result};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
@@ -157,7 +158,7 @@ fn inward_query<A: Ask>(query: &str) -> Result<String> {
 
 /// The error for an unreadable request; a missing field is named.
 fn unreadable(what: &str, error: &dyn std::fmt::Display) -> Error {
-    let error = error.to_string();
+    let error = misread(error);
     let field = error
         .strip_prefix("missing field `")
         .and_then(|rest| rest.split('`').next());

@@ -5,6 +5,7 @@ use bytes::Bytes;
 use motu_core::Error;
 use motu_core::exec::{ExecEvent, ExecInput, Exited, Gap, Started, TtySize};
 use motu_core::sandbox::Sandbox;
+use motu_core::shown::misread;
 use serde::{Deserialize, Serialize};
 
 /// From the server: what happened. Output itself is in data frames.
@@ -90,7 +91,8 @@ pub fn decode_input(frame: Frame) -> Result<ExecInput, Error> {
             Ok(Control::Resize { cols, rows }) => Ok(ExecInput::Resize(TtySize { cols, rows })),
             Ok(Control::Signal { signal }) => Ok(ExecInput::Signal(signal)),
             Err(error) => Err(Error::invalid(format!(
-                "the stream holds a control message that cannot be read: {error}"
+                "the stream holds a control message that cannot be read: {}",
+                misread(error)
             ))),
         },
     }

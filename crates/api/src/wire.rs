@@ -15,6 +15,9 @@ pub const API_HEADER: &str = "motu-api";
 pub const VERSION_HEADER: &str = "motu-version";
 /// The id of the call in the audit log.
 pub const AUDIT_HEADER: &str = "motu-audit-id";
+/// On a request: what a caller that passes on what a model says may ask for
+/// ([`motu_core::Leave`]). It only takes rights away.
+pub const LEAVE_HEADER: &str = "motu-leave";
 /// The same id by the name that proxies and log collectors look for; every answer has it.
 pub const REQUEST_HEADER: &str = "x-request-id";
 /// Requests and marks a stream of frames.

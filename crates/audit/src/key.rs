@@ -18,7 +18,7 @@ use ring::{hmac, signature};
 use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 const TITLE: &str = "motu audit key 1";
 
@@ -88,8 +88,8 @@ impl Key {
         })
     }
 
-    /// Makes a key and stores it durably.
-    pub fn make(path: &Path) -> Result<Key> {
+    /// Makes a key and stores it durably beside its place: a key that has its name has a log.
+    pub fn draft(path: &Path) -> Result<Key> {
         let failed = |error| Error::io("make audit.key", &error);
         let mut bytes = [[0u8; 32]; 2];
         for half in &mut bytes {
@@ -99,7 +99,7 @@ impl Key {
         }
         let (seed, requests) = (hex(&bytes[0]), hex(&bytes[1]));
         let sum = checksum(&seed, &requests);
-        let staged = path.with_extension("key.new");
+        let staged = drafted(path);
         let mut file = OpenOptions::new()
             .write(true)
             .create(true)
@@ -109,9 +109,20 @@ impl Key {
             .map_err(failed)?;
         write!(file, "{TITLE}\n{seed}\n{requests}\n{sum}\n").map_err(failed)?;
         file.sync_all().map_err(failed)?;
-        std::fs::rename(&staged, path).map_err(failed)?;
         sync_dir(path.parent().unwrap_or(Path::new("/"))).map_err(failed)?;
         Key::new(&seed, &requests).ok_or_else(|| Error::internal("a new key is none"))
+    }
+
+    /// The key that was drafted, if one was.
+    pub fn drafted(path: &Path) -> Option<Key> {
+        Key::read(&drafted(path)).ok().flatten()
+    }
+
+    /// Gives a drafted key its name.
+    pub fn keep(path: &Path) -> Result<()> {
+        let failed = |error| Error::io("keep audit.key", &error);
+        std::fs::rename(drafted(path), path).map_err(failed)?;
+        sync_dir(path.parent().unwrap_or(Path::new("/"))).map_err(failed)
     }
 
     fn new(seed: &str, requests: &str) -> Option<Key> {
@@ -141,6 +152,10 @@ impl Key {
     }
 }
 
+fn drafted(path: &Path) -> PathBuf {
+    path.with_extension("key.new")
+}
+
 fn checksum(seed: &str, requests: &str) -> String {
     let text = format!("{TITLE}\n{seed}\n{requests}\n");
     hex(&digest(&SHA256, text.as_bytes()).as_ref()[..8])
@@ -156,7 +171,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("audit.key");
         assert!(Key::read(&path).unwrap().is_none());
-        let made = Key::make(&path).unwrap();
+        let made = Key::draft(&path).unwrap();
+        assert!(Key::read(&path).unwrap().is_none(), "it has no log yet");
+        assert_eq!(Key::drafted(&path).unwrap().public(), made.public());
+        Key::keep(&path).unwrap();
         let mode = std::fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         let read = Key::read(&path).unwrap().unwrap();

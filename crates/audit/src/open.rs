@@ -23,14 +23,22 @@ use std::sync::Arc;
 pub fn open(home: &Path, settings: Settings, shared: Arc<Shared>) -> Result<Writer> {
     let dir = home.join("audit");
     let failed = |error| Error::io("open the audit log", &error);
+    let path = home.join("audit.key");
+    if !dir.exists() && Key::read(&path)?.is_some() {
+        return Err(gone());
+    }
     let mut builder = DirBuilder::new();
     builder
         .recursive(true)
         .mode(0o700)
         .create(&dir)
         .map_err(failed)?;
-    let segments = Segment::list(&dir).map_err(failed)?;
-    let key = Arc::new(find_key(home, segments.last())?);
+    let mut segments = Segment::list(&dir).map_err(failed)?;
+    let (key, is_new) = find_key(&path, segments.last())?;
+    let key = Arc::new(key);
+    if let Some(begun) = adopt_next(&dir, segments.last(), &key).map_err(failed)? {
+        segments.push(begun);
+    }
     let (head, pointed) = open_head(&dir, &key).map_err(failed)?;
     let mut writer = Writer {
         active: Active {
@@ -54,8 +62,10 @@ pub fn open(home: &Path, settings: Settings, shared: Arc<Shared>) -> Result<Writ
     match segments.last() {
         Some(last) => notes.extend(go_on(&mut writer, last, pointed.as_ref())?),
         None => {
-            if let Some(pointed) = &pointed {
-                notes.push(lost_end(pointed, 0));
+            match &pointed {
+                Some(pointed) => notes.push(lost_end(pointed, 0)),
+                None if is_new => {}
+                None => return Err(gone()),
             }
             let file = make_file(&writer.dir.join("next")).map_err(failed)?;
             writer.begin(file).map_err(failed)?;
@@ -63,22 +73,82 @@ pub fn open(home: &Path, settings: Settings, shared: Arc<Shared>) -> Result<Writ
     }
     notes.push(note("opened", json!({"motu": env!("CARGO_PKG_VERSION")})));
     writer.append(notes)?;
+    writer.head.sync_data().map_err(failed)?;
+    if is_new {
+        Key::keep(&path)?;
+    }
     writer.retire();
     Ok(writer)
 }
 
-/// The key; made if there is neither key nor log. A log without its key never gets another one.
-fn find_key(home: &Path, last: Option<&Segment>) -> Result<Key> {
-    let path = home.join("audit.key");
-    match (Key::read(&path)?, last) {
-        (Some(key), _) => Ok(key),
-        (None, None) => Key::make(&path),
-        (None, Some(_)) => Err(Error::new(
+/// A key has its name only when its log is there, so a key without one has lost it.
+fn gone() -> Error {
+    Error::new(
+        ErrorKind::Unavailable,
+        "the audit log is gone and audit.key, which signed it, is there",
+    )
+    .hint("bring `audit/` back from a backup, or move audit.key away too to begin a new log")
+}
+
+/// The key, and whether it has yet to be given its name. It is made if there is neither key nor
+/// log; a log without its key never gets another one.
+fn find_key(path: &Path, last: Option<&Segment>) -> Result<(Key, bool)> {
+    if let Some(key) = Key::read(path)? {
+        return Ok((key, false));
+    }
+    let Some(last) = last else {
+        return Ok((Key::draft(path)?, true));
+    };
+    // A crash before the first log was whole.
+    let bytes =
+        std::fs::read(&last.path).map_err(|error| Error::io("open the audit log", &error))?;
+    match Key::drafted(path).filter(|key| end(&bytes, &key.public()).is_some()) {
+        Some(key) => Ok((key, true)),
+        None => Err(Error::new(
             ErrorKind::Unavailable,
             "audit.key is gone and its log is there",
         )
         .hint("bring audit.key back from a backup, or move `audit/` away to begin a new log")),
     }
+}
+
+/// Gives a segment its name that a crash left without: its first records are on the disk, and the
+/// head may say so.
+fn adopt_next(dir: &Path, last: Option<&Segment>, key: &Key) -> io::Result<Option<Segment>> {
+    let path = dir.join("next");
+    let bytes = match std::fs::read(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        bytes => bytes?,
+    };
+    let line = bytes
+        .split(|&byte| byte == b'\n')
+        .next()
+        .unwrap_or_default();
+    let Some(first) = Record::read(line)
+        .ok()
+        .filter(|first| first.kind() == "segment")
+    else {
+        return Ok(None);
+    };
+    if end(&bytes, &key.public()).is_none() {
+        return Ok(None);
+    }
+    let follows = match last {
+        None => first.seq == 1 && first.prev == Hash::default(),
+        Some(last) => {
+            let before = end(&std::fs::read(&last.path)?, &key.public());
+            before.is_some_and(|before| {
+                before.sealed && first.seq == before.seq + 1 && first.prev == before.hash
+            })
+        }
+    };
+    if !follows {
+        return Ok(None);
+    }
+    let segment = Segment::new(dir, first.seq);
+    std::fs::rename(&path, &segment.path)?;
+    sync_dir(dir)?;
+    Ok(Some(segment))
 }
 
 /// The head file, with its checkpoint and position.

@@ -216,6 +216,64 @@ async fn a_torn_tail_is_cut_and_noted() {
     assert!(aside.flatten().any(|entry| torn(entry.file_name())));
 }
 
+/// As a kill leaves it between writing a segment and giving it its name, which the head knows of.
+#[tokio::test]
+async fn a_segment_without_its_name_is_given_it() {
+    let home = tempfile::tempdir().unwrap();
+    let small = Settings {
+        segment_bytes: 4 << 10,
+        ..SETTINGS
+    };
+    written(home.path(), SETTINGS, 2).await;
+    let next = home.path().join("audit/next");
+    // The first one of a log.
+    std::fs::rename(&segments(home.path())[0], &next).unwrap();
+    written(home.path(), SETTINGS, 1).await;
+    let found = checked(home.path());
+    assert!(found.ok, "{:?}", found.problems);
+    assert_eq!(found.calls, 3);
+    // A later one.
+    let home = tempfile::tempdir().unwrap();
+    written(home.path(), small, 12).await;
+    let all = segments(home.path());
+    assert!(all.len() > 1);
+    std::fs::rename(all.last().unwrap(), home.path().join("audit/next")).unwrap();
+    written(home.path(), small, 1).await;
+    let found = checked(home.path());
+    assert!(found.ok, "{:?}", found.problems);
+    assert_eq!(found.calls, 13);
+}
+
+#[tokio::test]
+async fn a_log_that_is_gone_is_not_begun_anew() {
+    let home = tempfile::tempdir().unwrap();
+    written(home.path(), SETTINGS, 2).await;
+    let (audit, aside) = (home.path().join("audit"), home.path().join("aside"));
+    std::fs::rename(&audit, &aside).unwrap();
+    for _ in 0..2 {
+        let log = Arc::new(Log::open(home.path(), SETTINGS));
+        let error = log.admit(Effect::Changes).await.unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Unavailable);
+        assert!(error.message.contains("log is gone"), "{error}");
+        log.admit(Effect::Reads).await.unwrap();
+        assert!(!audit.exists(), "nothing stands where it is to come back");
+    }
+    std::fs::create_dir(&audit).unwrap();
+    let log = Log::open(home.path(), SETTINGS);
+    log.admit(Effect::Changes).await.unwrap_err();
+    drop(log);
+    std::fs::remove_dir_all(&audit).unwrap();
+    std::fs::rename(&aside, &audit).unwrap();
+    written(home.path(), SETTINGS, 1).await;
+    let found = checked(home.path());
+    assert!(found.ok, "{:?}", found.problems);
+    // Both are gone: a new log begins, which nothing here could tell from the first.
+    std::fs::remove_dir_all(&audit).unwrap();
+    std::fs::remove_file(home.path().join("audit.key")).unwrap();
+    written(home.path(), SETTINGS, 1).await;
+    assert!(checked(home.path()).ok);
+}
+
 #[tokio::test]
 async fn segments_are_sealed_and_the_oldest_removed_with_a_note() {
     let home = tempfile::tempdir().unwrap();

@@ -212,7 +212,7 @@ impl Writer {
     }
 
     /// Stores the last checkpoint in the head file. It reaches the disk later: an older one after a
-    /// crash is valid too.
+    /// crash is valid too. The first of a segment and of a daemon is synced.
     fn point(&mut self, checkpoint: &[u8]) {
         let at = HEAD_PLACES[self.flips % HEAD_PLACES.len()];
         self.flips += 1;
@@ -268,6 +268,9 @@ impl Writer {
         });
         self.append(vec![fields(header)])
             .map_err(io::Error::other)?;
+        // The head says that these records were written: after a power cut too, and before they
+        // can be missed.
+        self.head.sync_data()?;
         std::fs::rename(self.dir.join("next"), &self.active.segment.path)?;
         sync_dir(&self.dir)
     }

@@ -1,9 +1,9 @@
-//! Rewrites HTTP/1.1 requests as they pass.
+//! Rewrites HTTP/1 requests as they pass: each is judged, and written anew from what was understood.
 //!
 //! Bodies are streamed, unless a secret may be in them or they are part of a signature: those are
 //! buffered first, up to [`BODY`] bytes.
 
-use crate::http::{Reader, Request, Step};
+use crate::http::{Framing, Head, Reader, Request, Step};
 use crate::place::{Gate, Out, Place, Refusal};
 use crate::sigv4::{self, Signed};
 use crate::swap::{Swap, Writing};
@@ -27,26 +27,17 @@ pub struct Rewriter {
 /// A request whose body is being buffered.
 #[derive(Debug)]
 struct Waiting {
-    request: Request,
     head: Head,
     body: Zeroizing<Vec<u8>>,
 }
 
-/// A head as it was written, so that unchanged parts stay as they were.
-#[derive(Debug)]
-struct Head {
-    method: String,
-    target: String,
-    version: String,
-    headers: Vec<(String, String)>,
-}
-
 impl Rewriter {
-    /// Takes bytes of the sandbox, and writes the rewritten ones to `out`.
+    /// Takes bytes of the sandbox, and writes what is allowed to `out`. Without a place, as on a
+    /// connection that is not encrypted, no secret is inserted and the gate alone decides.
     pub fn feed(
         &mut self,
         bytes: &[u8],
-        place: &Place,
+        place: Option<&Place>,
         gate: &mut dyn Gate,
         out: &mut Out,
     ) -> Result<(), Refusal> {
@@ -54,25 +45,30 @@ impl Rewriter {
         let held = std::mem::take(&mut self.held);
         let mut rest = held.as_slice();
         loop {
-            let payload = self.reader.in_body();
             match self.reader.step(rest).map_err(|_| Refusal::Malformed)? {
                 Step::Need => break,
-                Step::Pass(count) => {
+                Step::Body(count) => {
                     let (part, later) = rest.split_at(count);
                     rest = later;
-                    self.pass(part, payload, out)?;
-                    if self.reader.at_head()
-                        && let Some(waiting) = self.waiting.take()
-                    {
-                        let body = Some(waiting.body);
-                        finish(&waiting.request, waiting.head, body, place, gate, out)?;
+                    self.pass(part, out)?;
+                }
+                Step::Framing { length, anew } => {
+                    rest = &rest[length..];
+                    // A buffered body is sent with a length of its own.
+                    if self.waiting.is_none() {
+                        out.forward.extend_from_slice(anew.as_bytes());
                     }
                 }
-                Step::Head { length, request } => {
-                    let (head, later) = rest.split_at(length);
-                    rest = later;
-                    self.begin(request, Head::read(head)?, place, gate, out)?;
+                Step::Head { length, head } => {
+                    rest = &rest[length..];
+                    self.begin(*head, place, gate, out)?;
                 }
+            }
+            if let Some(place) = place
+                && self.reader.is_between()
+                && let Some(waiting) = self.waiting.take()
+            {
+                finish(waiting.head, Some(waiting.body), place, gate, out)?;
             }
         }
         self.held = rest.to_vec();
@@ -81,66 +77,74 @@ impl Rewriter {
 
     /// Whether everything has been passed on and the next bytes begin a request.
     pub fn is_even(&self) -> bool {
-        self.held.is_empty() && self.waiting.is_none() && self.reader.at_head()
+        self.held.is_empty() && self.waiting.is_none() && self.reader.is_between()
     }
 
-    fn pass(&mut self, part: &[u8], payload: bool, out: &mut Out) -> Result<(), Refusal> {
-        match &mut self.waiting {
-            None => out.forward.extend_from_slice(part),
-            Some(waiting) if payload => {
-                if waiting.body.len() + part.len() > BODY {
-                    return Err(Refusal::TooLarge);
-                }
-                waiting.body.extend_from_slice(part);
-            }
-            // The chunk framing is dropped: the body is sent with a new length.
-            Some(_) => {}
+    fn pass(&mut self, part: &[u8], out: &mut Out) -> Result<(), Refusal> {
+        let Some(waiting) = &mut self.waiting else {
+            out.forward.extend_from_slice(part);
+            return Ok(());
+        };
+        if waiting.body.len() + part.len() > BODY {
+            return Err(Refusal::TooLarge);
         }
+        waiting.body.extend_from_slice(part);
         Ok(())
     }
 
     fn begin(
         &mut self,
-        request: Request,
         mut head: Head,
-        place: &Place,
+        place: Option<&Place>,
         gate: &mut dyn Gate,
         out: &mut Out,
     ) -> Result<(), Refusal> {
-        let local = head.target.starts_with('/') || head.target == "*";
-        if !local {
-            return Err(Refusal::Malformed);
+        let Some(place) = place else {
+            if !gate.ask(&head.request, &[]) {
+                return Err(Refusal::NotAllowed);
+            }
+            head.write(&mut out.forward);
+            return Ok(());
+        };
+        may_carry(&head, place)?;
+        let has_body = !self.reader.is_between();
+        if !has_body || !collects(&head.request, place)? {
+            return finish(head, None, place, gate, out);
         }
-        let host = request.headers.iter().find(|(name, _)| name == "host");
-        if !host.is_some_and(|(_, host)| place.is_named(host)) {
-            return Err(Refusal::NameMismatch);
-        }
-        if request.upgrades() {
-            return Err(Refusal::Upgrade);
-        }
-        let has_body = !self.reader.at_head();
-        if !has_body || !collects(&request, place)? {
-            return finish(&request, head, None, place, gate, out);
-        }
-        let length = head
-            .value("content-length")
-            .and_then(|text| text.parse().ok());
-        if length.unwrap_or(0) > BODY as u64 {
+        if let Framing::Length(length) = head.framing
+            && length > BODY as u64
+        {
             return Err(Refusal::TooLarge);
         }
-        if head.value("expect").is_some() {
+        if head.forget("expect") {
             // Answer `100 Continue` here: the host is contacted only after the body has been
             // buffered.
-            head.drop("expect");
             out.back.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
         }
         self.waiting = Some(Waiting {
-            request,
             head,
             body: Zeroizing::new(Vec::new()),
         });
         Ok(())
     }
+}
+
+/// Whether a request is one that secrets may be put into.
+fn may_carry(head: &Head, place: &Place) -> Result<(), Refusal> {
+    let request = &head.request;
+    if head.absolute {
+        return Err(Refusal::Malformed);
+    }
+    if !place.is(request.host.as_deref(), request.port) {
+        return Err(Refusal::NameMismatch);
+    }
+    if request.upgrades() {
+        return Err(Refusal::Upgrade);
+    }
+    if request.is_echoed() {
+        return Err(Refusal::Echo);
+    }
+    Ok(())
 }
 
 /// Whether the body must be buffered before the request can be sent.
@@ -156,19 +160,18 @@ fn collects(request: &Request, place: &Place) -> Result<bool, Refusal> {
 
 /// Inserts secrets into a request and sends it.
 fn finish(
-    request: &Request,
     mut head: Head,
     body: Option<Zeroizing<Vec<u8>>>,
     place: &Place,
     gate: &mut dyn Gate,
     out: &mut Out,
 ) -> Result<(), Refusal> {
-    let signed = sigv4::read(request, place)?;
+    let signed = sigv4::read(&head.request, place)?;
     let mut swap = Swap::new(&place.secrets);
     if let Some(target) = swap.target(head.target.as_bytes(), HEAD_OUT)? {
         head.target = text(&target)?;
     }
-    for (_, value) in &mut head.headers {
+    for (_, value) in &mut head.fields {
         if let Some(swapped) = swap.header(value.as_bytes(), HEAD_OUT)? {
             *value = text(&swapped)?;
         }
@@ -182,21 +185,21 @@ fn finish(
         }
         body => body,
     };
+    if let Some(body) = &body {
+        head.framing = Framing::Length(body.len() as u64);
+    }
     let mut used = std::mem::take(&mut swap.used);
     if let Some(signed) = signed {
-        used.push(sign(&signed, request, &mut head, body.as_deref(), place)?);
+        used.push(sign(&signed, &mut head, body.as_deref(), place)?);
     }
-    if !gate.ask(request, &used) {
+    if !gate.ask(&head.request, &used) {
         return Err(Refusal::NotAllowed);
     }
-    if let Some(body) = &body {
-        for name in ["content-length", "transfer-encoding", "trailer", "te"] {
-            head.drop(name);
-        }
-        let length = body.len().to_string();
-        head.headers.push(("Content-Length".to_owned(), length));
+    let before = out.forward.len();
+    head.write(&mut out.forward);
+    if out.forward.len() - before > HEAD_OUT {
+        return Err(Refusal::TooLarge);
     }
-    head.write(&mut out.forward)?;
     if let Some(body) = body {
         out.forward.extend_from_slice(&body);
     }
@@ -206,25 +209,24 @@ fn finish(
 /// Signs a request again; returns the name of the secret it was signed with.
 fn sign(
     signed: &Signed,
-    request: &Request,
     head: &mut Head,
     body: Option<&Vec<u8>>,
     place: &Place,
 ) -> Result<String, Refusal> {
-    let lower = |(name, value): &(String, String)| (name.to_ascii_lowercase(), value.clone());
+    let lower = |(name, value): (String, String)| (name.to_ascii_lowercase(), value);
     let after = Request {
         query: head
             .target
             .split_once('?')
             .map_or("", |(_, query)| query)
             .to_owned(),
-        headers: head.headers.iter().map(lower).collect(),
-        ..request.clone()
+        headers: head.sent().into_iter().map(lower).collect(),
+        ..head.request.clone()
     };
     let empty = Vec::new();
     let body = body.unwrap_or(&empty);
-    let (name, authorization) = signed.again(request, &after, body, place)?;
-    for (header, value) in &mut head.headers {
+    let (name, authorization) = signed.again(&head.request, &after, body, place)?;
+    for (header, value) in &mut head.fields {
         if header.eq_ignore_ascii_case("authorization") {
             value.clone_from(&authorization);
         }
@@ -247,58 +249,6 @@ fn writing(kind: &str) -> Writing {
 
 fn text(bytes: &[u8]) -> Result<String, Refusal> {
     String::from_utf8(bytes.to_vec()).map_err(|_| Refusal::Malformed)
-}
-
-impl Head {
-    /// Parses a head that the reader has delimited.
-    fn read(bytes: &[u8]) -> Result<Self, Refusal> {
-        let text = str::from_utf8(bytes).map_err(|_| Refusal::Malformed)?;
-        let mut lines = text.trim_end_matches("\r\n").split("\r\n");
-        let mut words = lines.next().unwrap_or_default().split(' ');
-        let mut word = || words.next().map(str::to_owned).ok_or(Refusal::Malformed);
-        let (method, target, version) = (word()?, word()?, word()?);
-        let mut headers = Vec::new();
-        for line in lines {
-            let (name, value) = line.split_once(':').ok_or(Refusal::Malformed)?;
-            headers.push((name.to_owned(), value.trim_matches([' ', '\t']).to_owned()));
-        }
-        Ok(Self {
-            method,
-            target,
-            version,
-            headers,
-        })
-    }
-
-    fn value(&self, name: &str) -> Option<&str> {
-        let mut mine = self.headers.iter();
-        mine.find(|(own, _)| own.eq_ignore_ascii_case(name))
-            .map(|(_, value)| value.as_str())
-    }
-
-    fn drop(&mut self, name: &str) {
-        self.headers
-            .retain(|(own, _)| !own.eq_ignore_ascii_case(name));
-    }
-
-    fn write(&self, out: &mut Vec<u8>) -> Result<(), Refusal> {
-        let before = out.len();
-        let Self {
-            method,
-            target,
-            version,
-            ..
-        } = self;
-        out.extend_from_slice(format!("{method} {target} {version}\r\n").as_bytes());
-        for (name, value) in &self.headers {
-            out.extend_from_slice(format!("{name}: {value}\r\n").as_bytes());
-        }
-        out.extend_from_slice(b"\r\n");
-        if out.len() - before > HEAD_OUT {
-            return Err(Refusal::TooLarge);
-        }
-        Ok(())
-    }
 }
 
 /// The response to a refused request.

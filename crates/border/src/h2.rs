@@ -1,14 +1,15 @@
 //! Rewrites HTTP/2 requests as they pass.
 //!
-//! Only header blocks are changed: they are decoded, judged and encoded again. All other frames
-//! pass unchanged, so flow control and settings stay between the two ends. Bodies are not
-//! inspected; where that is needed, HTTP/1.1 is negotiated.
+//! Header blocks are decoded, judged and written anew; frames that this does not know are left out.
+//! Other frames pass, so flow control and settings stay between the two ends. Bodies are measured
+//! and not inspected; where that is needed, HTTP/1.1 is negotiated.
 
 use crate::h1::HEAD_OUT;
 use crate::hpack::{self, Decoder, Header};
-use crate::http::Request;
+use crate::http::{self, Request};
 use crate::place::{Gate, Out, Place, Refusal};
 use crate::swap::Swap;
+use std::collections::BTreeMap;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const FRAME: usize = 9;
@@ -17,9 +18,18 @@ const BLOCK: usize = 64 * 1024;
 /// The frame size that every receiver accepts.
 const PART: usize = 16 * 1024;
 
+/// Requests whose bodies may be on their way. Of more, the oldest is forgotten: the host has ended
+/// it long ago.
+const STREAMS: usize = 4096;
+
+const DATA: u8 = 0;
 const HEADERS: u8 = 1;
-const PUSH_PROMISE: u8 = 5;
+const RST_STREAM: u8 = 3;
 const CONTINUATION: u8 = 9;
+/// Frames of a client that pass as they are: PRIORITY, RST_STREAM, SETTINGS, PING, GOAWAY,
+/// WINDOW_UPDATE, PRIORITY_UPDATE.
+const PASSING: [u8; 7] = [2, RST_STREAM, 4, 6, 7, 8, 16];
+const PUSH_PROMISE: u8 = 5;
 
 const END_STREAM: u8 = 0x1;
 const END_HEADERS: u8 = 0x4;
@@ -32,10 +42,15 @@ pub struct Rewriter {
     /// How much of the connection preface has passed.
     preface: usize,
     held: Vec<u8>,
-    /// Bytes left of a frame that passes unchanged.
+    /// Bytes left of a frame that passes unchanged, or is left out.
     pass: usize,
+    drops: bool,
     block: Option<Block>,
     decoder: Decoder,
+    /// Requests that have not ended, and how much of their bodies is missing, if they said.
+    streams: BTreeMap<u32, Option<u64>>,
+    /// The last request's stream.
+    newest: u32,
 }
 
 /// An incomplete header block.
@@ -64,8 +79,13 @@ impl Frame {
             length: u32::from_be_bytes([0, *a, *b, *c]) as usize,
             kind: *kind,
             flags: *flags,
-            stream: *stream,
+            stream: [stream[0] & 0x7f, stream[1], stream[2], stream[3]],
         })
+    }
+
+    /// The number of its stream. The highest bit is reserved, and not sent on.
+    fn number(self) -> u32 {
+        u32::from_be_bytes(self.stream)
     }
 
     fn write(self, out: &mut Vec<u8>) {
@@ -119,7 +139,9 @@ impl Rewriter {
     ) -> Result<Option<&'a [u8]>, Refusal> {
         if self.pass > 0 {
             let (part, rest) = bytes.split_at(self.pass.min(bytes.len()));
-            out.forward.extend_from_slice(part);
+            if !self.drops {
+                out.forward.extend_from_slice(part);
+            }
             self.pass -= part.len();
             return Ok((!part.is_empty()).then_some(rest));
         }
@@ -145,12 +167,74 @@ impl Rewriter {
             }
             // No frame may interrupt a header block, and clients send no PUSH_PROMISE.
             (_, Some(_)) | (CONTINUATION | PUSH_PROMISE, None) => Err(Refusal::Malformed),
+            (DATA, None) => {
+                let padded = frame.flags & PADDED != 0 && frame.length > 0;
+                if padded && rest.is_empty() {
+                    return Ok(None);
+                }
+                let padding = rest.first().filter(|_| padded);
+                self.measure(frame, padding.map_or(0, |own| 1 + usize::from(*own)))?;
+                self.let_pass(frame, out);
+                Ok(Some(rest))
+            }
+            (kind, None) if PASSING.contains(&kind) => {
+                if kind == RST_STREAM {
+                    self.streams.remove(&frame.number());
+                }
+                self.let_pass(frame, out);
+                Ok(Some(rest))
+            }
+            // A receiver has to ignore what it does not know; this is not left to it.
             _ => {
-                frame.write(&mut out.forward);
-                self.pass = frame.length;
+                (self.pass, self.drops) = (frame.length, true);
                 Ok(Some(rest))
             }
         }
+    }
+
+    fn let_pass(&mut self, frame: Frame, out: &mut Out) {
+        frame.write(&mut out.forward);
+        (self.pass, self.drops) = (frame.length, false);
+    }
+
+    /// Counts a part of a body: it must be of an open request, and no longer than that said.
+    fn measure(&mut self, frame: Frame, padding: usize) -> Result<(), Refusal> {
+        let length = frame.length.checked_sub(padding);
+        let length = length.ok_or(Refusal::Malformed)? as u64;
+        let left = self.streams.get_mut(&frame.number());
+        let left = left.ok_or(Refusal::Malformed)?;
+        if let Some(left) = left {
+            *left = left.checked_sub(length).ok_or(Refusal::Malformed)?;
+        }
+        if frame.flags & END_STREAM != 0 {
+            self.end(frame.number())?;
+        }
+        Ok(())
+    }
+
+    /// A request's body has ended.
+    fn end(&mut self, stream: u32) -> Result<(), Refusal> {
+        match self.streams.remove(&stream) {
+            Some(None | Some(0)) => Ok(()),
+            _ => Err(Refusal::Malformed),
+        }
+    }
+
+    /// A request begins on this stream.
+    fn open(&mut self, block: &Block, length: Option<u64>) -> Result<(), Refusal> {
+        let stream = u32::from_be_bytes(block.stream);
+        if stream.is_multiple_of(2) || stream <= self.newest {
+            return Err(Refusal::Malformed);
+        }
+        self.newest = stream;
+        self.streams.insert(stream, length);
+        if block.flags & END_STREAM != 0 {
+            return self.end(stream);
+        }
+        if self.streams.len() > STREAMS {
+            self.streams.pop_first();
+        }
+        Ok(())
     }
 
     /// Adds a frame's fragment to its header block.
@@ -197,12 +281,21 @@ impl Rewriter {
         let mut read = read.map_err(|_| Refusal::Malformed)?;
         let trailers = !read.headers.iter().any(|one| one.name.starts_with(b":"));
         if trailers {
+            if block.flags & END_STREAM == 0 {
+                return Err(Refusal::Malformed);
+            }
+            self.end(u32::from_be_bytes(block.stream))?;
             for header in &read.headers {
-                field(header)?;
+                let (name, _) = field(header)?;
+                if http::is_framing(name) {
+                    return Err(Refusal::Malformed);
+                }
             }
         } else {
             let request = request(&read.headers, place)?;
+            self.open(block, length(&request)?)?;
             let mut swap = Swap::new(&place.secrets);
+            name_host(&mut read.headers, &request);
             rewrite(&mut read.headers, &mut swap)?;
             if !gate.ask(&request, &swap.used) {
                 return Err(Refusal::NotAllowed);
@@ -289,26 +382,66 @@ fn request(headers: &[Header], place: &Place) -> Result<Request, Refusal> {
     let (Some(method), Some(path), Some("https")) = (method, path, scheme) else {
         return Err(Refusal::Malformed);
     };
-    let hosts = request.headers.iter().filter(|(name, _)| name == "host");
-    let mut named = hosts
-        .map(|(_, value)| value.as_str())
-        .chain(authority)
-        .peekable();
-    if named.peek().is_none() || !named.all(|text| place.is_named(text)) {
+    let hosts = request.all("host");
+    let mut named = hosts.into_iter().chain(authority).peekable();
+    let mut port = None;
+    let mut mine = |text: &str| {
+        let (host, given) = http::authority(text).ok()?;
+        port = port.or(given);
+        place.is(Some(&host), given).then_some(())
+    };
+    if named.peek().is_none() || !named.all(|text| mine(text).is_some()) {
         return Err(Refusal::NameMismatch);
     }
-    if !path.starts_with('/') && path != "*" || path.contains('#') {
+    let local = path.starts_with('/') || (path == "*" && method == "OPTIONS");
+    if !local || path.contains('#') {
         return Err(Refusal::Malformed);
     }
     let (path, query) = path.split_once('?').unwrap_or((path, ""));
     request.method = method.to_owned();
     request.host = Some(place.name.clone());
+    request.port = port;
     request.path = path.to_owned();
     request.query = query.to_owned();
     if request.upgrades() {
         return Err(Refusal::Upgrade);
     }
+    if request.is_echoed() {
+        return Err(Refusal::Echo);
+    }
     Ok(request)
+}
+
+/// How long the body of a request is, if that is known.
+fn length(request: &Request) -> Result<Option<u64>, Refusal> {
+    let said = match request.all("content-length").as_slice() {
+        [] => None,
+        [text] if text.bytes().all(|byte| byte.is_ascii_digit()) => {
+            Some(text.parse().map_err(|_| Refusal::Malformed)?)
+        }
+        _ => return Err(Refusal::Malformed),
+    };
+    // As in HTTP/1: these have none.
+    match (request.method.as_str(), said) {
+        ("GET" | "HEAD", None | Some(0)) => Ok(Some(0)),
+        ("GET" | "HEAD", Some(_)) => Err(Refusal::Malformed),
+        (_, said) => Ok(said),
+    }
+}
+
+/// Names the host once, in its one form.
+fn name_host(headers: &mut Vec<Header>, request: &Request) {
+    headers.retain(|one| one.name != b"host" && one.name != b":authority");
+    let host = request.host.as_deref().unwrap_or_default();
+    let pseudo = headers.iter().filter(|one| one.name.starts_with(b":"));
+    let authority = Header {
+        name: b":authority".to_vec(),
+        value: http::written(host, request.port).into_bytes(),
+        never: false,
+    };
+    // Behind the method and the scheme, where most clients have it.
+    let place = pseudo.count().min(2);
+    headers.insert(place, authority);
 }
 
 /// A regular header, if HTTP/2 allows it.
@@ -318,14 +451,17 @@ fn field(header: &Header) -> Result<(&str, &str), Refusal> {
     let plain = |byte: u8| {
         byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"!#$%&'*+-.^_`|~".contains(&byte)
     };
-    let connection = matches!(
-        name,
-        "connection" | "transfer-encoding" | "keep-alive" | "proxy-connection"
-    );
+    // What HTTP/2 says by other means, in any spelling; `te` may say that trailers are understood.
+    let fine = match name {
+        "host" | "content-length" | "upgrade" => true,
+        "te" => value == "trailers",
+        "expect" => value.eq_ignore_ascii_case("100-continue"),
+        name => !http::is_framing(name),
+    };
     let clean = value
         .bytes()
         .all(|byte| byte == b'\t' || byte >= b' ' && byte != 0x7f);
-    if name.is_empty() || !name.bytes().all(plain) || connection || !clean {
+    if name.is_empty() || !name.bytes().all(plain) || !fine || !clean {
         return Err(Refusal::Malformed);
     }
     Ok((name, value))

@@ -14,15 +14,9 @@ pub struct Place {
 }
 
 impl Place {
-    /// Whether a `Host` or `:authority` value names this place.
-    pub(crate) fn is_named(&self, text: &str) -> bool {
-        let (host, port) = match text.rsplit_once(':') {
-            Some((host, port)) => (host, Some(port)),
-            None => (text, None),
-        };
-        let host = host.strip_suffix('.').unwrap_or(host);
-        let same_port = port.is_none_or(|port| port.parse() == Ok(self.port));
-        host.eq_ignore_ascii_case(&self.name) && same_port
+    /// Whether a host, in its one form, and at most the port of this place are named.
+    pub(crate) fn is(&self, host: Option<&str>, port: Option<u16>) -> bool {
+        host == Some(self.name.as_str()) && port.is_none_or(|port| port == self.port)
     }
 
     /// Whether bodies may have to be buffered before a request is sent.
@@ -58,6 +52,8 @@ pub enum Refusal {
     NotAllowed,
     #[error("the request would turn the connection into something else")]
     Upgrade,
+    #[error("the answer to this method repeats the request, with the secret in it")]
+    Echo,
     #[error("the head or the body is too large for secrets to be put into it")]
     TooLarge,
     #[error("presigned requests are not signed again: sign in the header")]
@@ -79,6 +75,7 @@ pub enum Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::authority;
 
     #[test]
     fn a_place_is_named_by_its_host_and_at_most_its_port() {
@@ -93,7 +90,8 @@ mod tests {
             "api.example:443",
             "api.example.",
         ] {
-            assert!(place.is_named(fine), "{fine}");
+            let (host, port) = authority(fine).unwrap();
+            assert!(place.is(Some(&host), port), "{fine}");
         }
         for other in [
             "",
@@ -103,7 +101,8 @@ mod tests {
             "x.api.example",
             "api.example@b",
         ] {
-            assert!(!place.is_named(other), "{other}");
+            let named = authority(other).is_ok_and(|(host, port)| place.is(Some(&host), port));
+            assert!(!named, "{other}");
         }
     }
 }

@@ -310,7 +310,7 @@ impl Session {
     fn request(&mut self, plain: &[u8], gate: &mut dyn Gate) -> Result<(), Refusal> {
         let mut out = Out::default();
         let fed = match &mut self.requests {
-            Requests::H1(requests) => requests.feed(plain, &self.place, gate, &mut out),
+            Requests::H1(requests) => requests.feed(plain, Some(&self.place), gate, &mut out),
             Requests::H2(requests) => requests.feed(plain, &self.place, gate, &mut out),
         };
         let (Guest::Open(guest), Some(host)) = (&mut self.guest, &mut self.host) else {

@@ -192,13 +192,38 @@ pub fn parse() -> std::result::Result<Cli, ExitCode> {
                 show::print(&mistake.render().ansi().to_string());
                 ExitCode::SUCCESS
             }
-            _ if asked_for_json() => tell(misused(&mistake.render().to_string()), Reader::Program),
+            _ if asked_for_json() => {
+                let text = unquoted(&mistake, mistake.render().to_string());
+                tell(misused(&text), Reader::Program)
+            }
             _ => {
-                show::note(&mistake.render().ansi().to_string());
+                show::note(&unquoted(&mistake, mistake.render().ansi().to_string()));
                 exit_code(ErrorKind::Invalid)
             }
         }
     })
+}
+
+/// What is said of a mistake, without credentials. The values of secrets are no arguments; one that
+/// was given all the same is said to be too much, and not what it is.
+fn unquoted(mistake: &clap::Error, text: String) -> String {
+    let about_secrets = std::env::args_os().skip(1).any(|word| word == "secret");
+    // Colours stand around what is quoted, so it is looked at by itself.
+    let text = mistake.context().fold(text, |text, (kind, value)| {
+        let ContextValue::String(quoted) = value else {
+            return text;
+        };
+        let given = matches!(kind, ContextKind::InvalidArg | ContextKind::InvalidValue);
+        let shown = match about_secrets && given && !quoted.starts_with(['-', '<']) {
+            true => "…".to_string(),
+            false => motu_core::shown::text(quoted),
+        };
+        match quoted.is_empty() {
+            true => text,
+            false => text.replace(quoted.as_str(), &shown),
+        }
+    });
+    motu_core::shown::text(&text)
 }
 
 /// Whether `--json` is among our arguments, when they could not be read.

@@ -5,14 +5,14 @@
 //! as its standard input. Two clients that start one at once both succeed: the
 //! second daemon sees the first, says "ready" for it and leaves.
 
-use crate::home::Place;
+use crate::home::{LOG, Place};
 use crate::show;
 use async_trait::async_trait;
 use motu_api::{Client, Dial, Duplex, socket};
 use motu_core::{Error, Result};
-use std::fs::OpenOptions;
+use motu_engine::OwnDirectory;
+use rustix::fs::OFlags;
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -108,9 +108,9 @@ impl OnDemand {
     }
 
     async fn start(&self) -> Result<()> {
-        self.place.create()?;
+        let home = self.place.open()?;
         let (ours, theirs) = io::pipe().map_err(|error| self.cannot_start(&error))?;
-        self.spawn(theirs)
+        self.spawn(&home, theirs)
             .map_err(|error| self.cannot_start(&error))?;
         let mut answer = String::new();
         rustix::io::ioctl_fionbio(&ours, true).map_err(|error| self.cannot_start(&error.into()))?;
@@ -150,12 +150,8 @@ impl OnDemand {
         Error::io("start the daemon", error)
     }
 
-    fn spawn(&self, ready: io::PipeWriter) -> io::Result<()> {
-        let log = OpenOptions::new()
-            .create(true)
-            .append(true)
-            .mode(0o600)
-            .open(self.place.log())?;
+    fn spawn(&self, home: &OwnDirectory, ready: io::PipeWriter) -> io::Result<()> {
+        let log = home.file(LOG, OFlags::APPEND)?;
         // Refers to this very program, even if its file was replaced meanwhile.
         let mut daemon = Command::new("/proc/self/exe");
         daemon

@@ -3,11 +3,12 @@
 use crate::guest::GUEST;
 use bytes::Bytes;
 use motu_container::Container;
+use motu_core::config::RegistriesConfig;
 use motu_core::{Error, Result, Runtime};
 use motu_docker::Docker;
 use motu_e2b::E2b;
 use motu_engine::{Engine, Home, Setup};
-use motu_environments::{Environments, Privilege};
+use motu_environments::{Environments, NotARegistry, Privilege, RegistryName, RegistryOptions};
 use motu_gvisor::Gvisor;
 use motu_host::Host;
 use motu_http::Http;
@@ -21,6 +22,7 @@ use std::sync::Arc;
 pub async fn open(path: &Path) -> Result<Arc<Engine>> {
     let files = open_more_files();
     let home = Home::open(path)?;
+    motu_engine::backup::settle(&home)?;
     let config = home.config()?;
     let container = Container::new(motu_container::Settings {
         guest: Bytes::from_static(GUEST),
@@ -58,7 +60,8 @@ pub async fn open(path: &Path) -> Result<Arc<Engine>> {
         socket: config.docker.socket.clone(),
         runtime: config.docker.runtime.clone(),
     });
-    let environments = Environments::open(home.path(), Privilege::detect())
+    let registries = registries(&config.registries)?;
+    let environments = Environments::open_with(home.path(), Privilege::detect(), registries)
         .map_err(|error| Error::unavailable(format!("open the environments: {error}")))?;
     let mut runtimes: Vec<Arc<dyn Runtime>> = vec![
         Arc::new(qemu),
@@ -96,6 +99,25 @@ pub async fn open(path: &Path) -> Result<Arc<Engine>> {
         gateway: Some("/proc/self/exe".into()),
     })
     .await
+}
+
+/// What `[registries]` says.
+fn registries(config: &RegistriesConfig) -> Result<RegistryOptions> {
+    let named = |list: &str, names: &[String]| -> Result<Vec<RegistryName>> {
+        let names = names.iter().map(|name| name.parse());
+        let names: std::result::Result<_, NotARegistry> = names.collect();
+        names.map_err(|error| {
+            Error::invalid(format!("config.toml: [registries] {list}: {error}"))
+                .hint("a host and perhaps its port, such as \"127.0.0.1:5000\"")
+        })
+    };
+    let logins = config.projects.iter();
+    let logins = logins.filter_map(|(name, own)| Some((name.clone(), own.logins.clone()?)));
+    let mut options = RegistryOptions::default();
+    options.allowed = named("allow", &config.allow)?;
+    options.lent = named("lend_login", &config.lend_login)?;
+    options.logins = logins.collect();
+    Ok(options)
 }
 
 /// Raises how many files this process may open to what it may ask for: each sandbox and each

@@ -5,8 +5,7 @@ use clap::CommandFactory;
 use motu_core::{ErrorKind, limits};
 use std::fmt::Write as _;
 
-const GENERATED: &str =
-    "<!-- Generated; `MOTU_UPDATE=1 cargo test -p motu --test docs` writes it again. -->\n";
+const GENERATED: &str = "<!-- Generated; `MOTU_UPDATE=1 cargo test -p motu --test stories docs::` writes it again. -->\n";
 
 /// The reference of the command line.
 pub fn cli() -> String {

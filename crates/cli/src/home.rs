@@ -1,8 +1,12 @@
 //! Where the state directory is.
 
 use motu_core::{Error, Result};
-use std::os::unix::fs::DirBuilderExt;
+use motu_engine::OwnDirectory;
 use std::path::{Path, PathBuf};
+
+/// Files in it.
+pub const LOCK: &str = "daemon.lock";
+pub const LOG: &str = "daemon.log";
 
 /// The state directory and the names in it that client and daemon share.
 #[derive(Clone, Debug)]
@@ -22,13 +26,10 @@ impl Place {
         Ok(Place { path })
     }
 
-    /// Creates the directory, for its owner only, if it is not there.
-    pub fn create(&self) -> Result<()> {
-        std::fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(&self.path)
-            .map_err(|error| Error::io(format_args!("create {}", self.path.display()), &error))
+    /// Opens the directory, which is created for its owner only if it is not there. Nothing in it
+    /// is opened before: it fails if the directory is another user's.
+    pub fn open(&self) -> Result<OwnDirectory> {
+        OwnDirectory::open(&self.path)
     }
 
     pub fn path(&self) -> &Path {
@@ -39,12 +40,8 @@ impl Place {
         self.path.join("daemon.sock")
     }
 
-    pub fn lock(&self) -> PathBuf {
-        self.path.join("daemon.lock")
-    }
-
     pub fn log(&self) -> PathBuf {
-        self.path.join("daemon.log")
+        self.path.join(LOG)
     }
 }
 

@@ -46,6 +46,11 @@ pub fn main() -> ExitCode {
     {
         return ExitCode::from(motu_egress::gateway::run() as u8);
     }
+    let mut words = std::env::args_os().skip(1);
+    if words.next().is_some_and(|word| word == motu_engine::KEEPER) {
+        motu_engine::keep(std::path::Path::new(&words.next().unwrap_or_default()));
+        return ExitCode::SUCCESS;
+    }
     let code = match cli::parse() {
         Ok(cli) => cli.run(),
         Err(code) => code,

@@ -32,6 +32,7 @@ impl Bench {
             .prefix("motu-")
             .tempdir()
             .expect("a temporary directory");
+        motu_needs::probes::warm(home.path());
         Bench {
             subject: Arc::new(subject),
             home,

@@ -20,6 +20,7 @@
 pub mod bench;
 pub mod checks;
 pub mod life;
+pub mod shared;
 pub mod subject;
 pub mod subjects;
 mod suite;

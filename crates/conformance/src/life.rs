@@ -20,11 +20,15 @@ use std::future::Future;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::Mutex;
 
 /// The time limit of anything that should happen, on a busy machine.
 pub const SOON: Duration = Duration::from_secs(20);
 /// Polling interval.
 const LOOK: Duration = Duration::from_millis(20);
+
+/// The machine that checks of one test take turns on; `None` before the first and after a failure.
+pub(crate) type Shared = Arc<Mutex<Option<Sandbox>>>;
 
 /// A running engine and the subject it runs.
 #[derive(Clone, Debug)]
@@ -35,6 +39,8 @@ pub struct Life {
     /// The runtime the engine uses.
     pub runtime: Arc<dyn Runtime>,
     home: PathBuf,
+    /// The machine that every `create` gives, if checks share one.
+    shared: Option<Shared>,
 }
 
 /// All events of a session.
@@ -58,6 +64,15 @@ impl Life {
             subject,
             runtime,
             home,
+            shared: None,
+        }
+    }
+
+    /// The same life, in which every `create` gives the same machine.
+    pub(crate) fn sharing(&self, shared: &Shared) -> Life {
+        Life {
+            shared: Some(shared.clone()),
+            ..self.clone()
         }
     }
 
@@ -79,6 +94,17 @@ impl Life {
     }
 
     pub async fn create(&self) -> Sandbox {
+        let Some(shared) = &self.shared else {
+            return self.create_new().await;
+        };
+        let mut machine = shared.lock().await;
+        if machine.is_none() {
+            *machine = Some(self.create_new().await);
+        }
+        machine.clone().expect("it was just made")
+    }
+
+    async fn create_new(&self) -> Sandbox {
         self.engine
             .create_sandbox(self.request())
             .await

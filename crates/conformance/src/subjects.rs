@@ -217,10 +217,11 @@ fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Whether a runtime works on this host; checked once per name.
+/// Whether a runtime works on this host. What it learns by a machine of its own it finds in the shared directory when it
+/// is asked again.
 fn works(name: &str, make: &dyn Fn(&Path) -> Arc<dyn Runtime>) -> Result<(), Skip> {
-    let home = tempfile::tempdir().expect("a temporary directory");
-    let report = wait(make(home.path()).report());
+    let _alone = motu_needs::probes::alone();
+    let report = wait(make(&motu_needs::probes::tried()).report());
     match report.works {
         true => Ok(()),
         false => Err(Skip(format!("{name}: {}", report.detail))),

@@ -10,6 +10,16 @@ macro_rules! conformance {
     };
 }
 
+/// The same with one machine for all checks of commands, processes and files: for runtimes whose machines take long.
+#[macro_export]
+macro_rules! conformance_together {
+    ($runtime:ident, $subject:expr) => {
+        mod $runtime {
+            $crate::every_check!(together, $subject);
+        }
+    };
+}
+
 /// Every check, handed to a macro group by group.
 #[doc(hidden)]
 #[macro_export]

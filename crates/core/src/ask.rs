@@ -1,6 +1,7 @@
 //! What a call is made of: the parts of its address, and what the caller says.
 
 use crate::bounds::Bounds;
+use crate::leave::HostPath;
 use crate::page::Page;
 use crate::project::Project;
 use crate::{Error, Result, SandboxId, form};
@@ -22,6 +23,12 @@ pub trait Ask:
         Vec::new()
     }
 
+    /// The paths of the host among those fields, for a caller who may name only some: one of those
+    /// fields that is not here is refused to it.
+    fn places(&mut self) -> Vec<HostPath<'_>> {
+        Vec::new()
+    }
+
     /// Says whose the things are that this request makes.
     fn belongs_to(&mut self, _owner: &str) {}
 
@@ -37,6 +44,11 @@ pub trait Ask:
     /// The sandboxes that this request names beside its address.
     fn sandboxes(&mut self) -> Vec<&mut SandboxId> {
         Vec::new()
+    }
+
+    /// The terminal session that this request names beside its address.
+    fn terminal(&self) -> Option<&str> {
+        None
     }
 
     /// The environments that machines of this request start from.

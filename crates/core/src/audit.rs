@@ -156,7 +156,8 @@ pub enum Stage {
 /// Who called, through which face.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct AuditCaller {
-    /// `uid:` and a user of the host, `key:`, the id of a key, `@` and its project, or `remote`.
+    /// `uid:` and a user of the host, `key:`, the id of a key, `@` and its project, `remote`, or
+    /// `address:` and from where a wrong key came.
     pub who: String,
     /// `socket` or `http`.
     pub face: String,

@@ -38,8 +38,8 @@ pub struct BuildRequest {
     pub context_id: Option<String>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub build_args: BTreeMap<String, String>,
-    /// Values for `RUN --mount=type=secret`, by id. They are in no layer, no key of the cache
-    /// and no output.
+    /// Values for `RUN --mount=type=secret`, by id. They are in no layer and no output; keys of the
+    /// cache depend on them by a hash that nobody can repeat without a key of the host.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub secrets: BTreeMap<String, String>,
     /// The stage to build; the last one when missing.
@@ -50,6 +50,9 @@ pub struct BuildRequest {
     /// The policy of the network that `RUN` has; none when missing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<String>,
+    /// Of a template: its name.
+    #[serde(skip)]
+    pub made_for: Option<String>,
     /// Of a template: the only hosts of the policy that are reached, unless there are none.
     #[serde(skip)]
     pub allowed_hosts: Vec<String>,

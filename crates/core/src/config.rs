@@ -4,12 +4,14 @@ mod listen;
 mod otlp;
 mod qemu;
 mod quota;
+mod registries;
 mod webhook;
 
 pub use listen::{Certificate, ListenConfig};
 pub use otlp::OtlpConfig;
 pub use qemu::QemuConfig;
 pub use quota::QuotaConfig;
+pub use registries::{ProjectRegistries, RegistriesConfig};
 pub use webhook::{EventsConfig, WebhookConfig};
 
 use crate::{Accel, Error, Isolation, Size, limits};
@@ -50,6 +52,7 @@ pub struct Config {
     pub listen: ListenConfig,
     pub redaction: RedactionConfig,
     pub quota: QuotaConfig,
+    pub registries: RegistriesConfig,
     pub events: EventsConfig,
     pub webhook: WebhookConfig,
     pub otlp: OtlpConfig,
@@ -297,6 +300,7 @@ impl Default for Config {
             listen: ListenConfig::default(),
             redaction: RedactionConfig::default(),
             quota: QuotaConfig::default(),
+            registries: RegistriesConfig::default(),
             events: EventsConfig::default(),
             webhook: WebhookConfig::default(),
             otlp: OtlpConfig::default(),
@@ -344,6 +348,7 @@ impl Config {
             (limits::OTLP_QUEUE, config.otlp.queue),
             (limits::OTLP_INTERVAL_SECONDS, config.otlp.interval_seconds),
             (limits::LISTEN_CONNECTIONS, config.listen.connections),
+            (limits::LISTEN_STRANGERS, config.listen.strangers),
             (limits::LISTEN_HEAD_SECONDS, config.listen.head_seconds),
             (limits::LISTEN_BODY_SECONDS, config.listen.body_seconds),
             (limits::VCPU_COUNT, config.defaults.vcpu_count),
@@ -411,6 +416,7 @@ impl Config {
         config.qemu.check()?;
         config.grpc.check()?;
         config.listen.check()?;
+        config.registries.check()?;
         config.webhook.check()?;
         config.otlp.check()?;
         Ok(config)

@@ -5,6 +5,7 @@
 //! a face needs. A command that exits non-zero is a result, not an error.
 
 use crate::hint::{Hint, Next, Wording, say, verb};
+use crate::shown;
 use serde::{Deserialize, Serialize};
 
 /// The result of a verb.
@@ -157,7 +158,8 @@ impl Error {
         self
     }
 
-    /// With its hint in the words of a face. One that has no steps is as it is.
+    /// As a face tells it: with its hint in the words of the face, and without what a caller may
+    /// not be shown. Every error passes here on its way out.
     #[must_use]
     pub fn worded(mut self, wording: &impl Wording) -> Error {
         if !self.next.is_empty()
@@ -165,6 +167,16 @@ impl Error {
         {
             self.hint = Some(hint);
         }
+        self.shown()
+    }
+
+    /// Without what looks like a credential, wherever it quotes its caller.
+    #[must_use]
+    pub fn shown(mut self) -> Error {
+        self.message = shown::text(&self.message);
+        self.hint = self.hint.as_deref().map(shown::text);
+        self.next.iter_mut().for_each(shown::step);
+        shown::value(&mut self.details);
         self
     }
 

@@ -71,8 +71,7 @@ struct Shown<'a>(&'a str);
 
 impl fmt::Debug for Shown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let cut: String = self.0.chars().take(60).collect();
-        fmt::Debug::fmt(&cut, f)
+        fmt::Debug::fmt(&crate::shown::quoted(self.0, 60), f)
     }
 }
 

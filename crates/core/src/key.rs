@@ -89,6 +89,16 @@ pub fn id_of(key: &str) -> Option<KeyId> {
     (secret.len() == SECRET_CHARS).then(|| KeyId::parse(id).ok())?
 }
 
+/// Whether there is a whole key somewhere in a text.
+pub fn is_in(text: &[u8]) -> bool {
+    const LENGTH: usize = PREFIX.len() + ID_CHARS + 1 + SECRET_CHARS;
+    let mut rest = text.windows(LENGTH);
+    rest.any(|part| {
+        part.starts_with(PREFIX.as_bytes())
+            && std::str::from_utf8(part).is_ok_and(|part| id_of(part).is_some())
+    })
+}
+
 /// What one key may do: everything, a family of verbs, one verb, or whatever only looks.
 /// [`crate::scope`] reads it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -211,6 +221,14 @@ mod tests {
             &key[..key.len() - 1],
         ] {
             assert_eq!(id_of(wrong), None, "{wrong}");
+            assert!(!is_in(wrong.as_bytes()), "{wrong}");
+        }
+        for around in [
+            key.clone(),
+            format!("Bearer {key}"),
+            format!("\u{e9}={key};"),
+        ] {
+            assert!(is_in(around.as_bytes()), "{around}");
         }
         let error = KeyId::parse(&key).unwrap_err();
         assert!(!error.to_string().contains(&key), "{error}");

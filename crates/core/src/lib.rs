@@ -9,6 +9,7 @@
 //! This crate does no I/O.
 
 pub mod accel;
+pub mod account;
 pub mod ask;
 pub mod audit;
 pub mod bounds;
@@ -26,6 +27,7 @@ pub mod hint;
 pub mod id;
 pub mod isolation;
 pub mod key;
+pub mod leave;
 pub mod limits;
 pub mod lists;
 pub mod metrics;
@@ -41,6 +43,7 @@ pub mod runtime;
 pub mod sandbox;
 pub mod scope;
 pub mod secret;
+pub mod shown;
 pub mod signal;
 pub mod size;
 pub mod sparse;
@@ -55,6 +58,7 @@ pub use bounds::Bounds;
 pub use error::{Error, ErrorKind, Result};
 pub use id::SandboxId;
 pub use isolation::Isolation;
+pub use leave::Leave;
 pub use page::Page;
 pub use program::Program;
 pub use project::Project;

@@ -69,7 +69,7 @@ limits! {
     QUOTA_DISK_MIB = "quota_disk_mib", default 0, 0 => 1_073_741_824, "MiB", "what the disks of one owner may grow to, those of stopped sandboxes included (0: any)";
     QUOTA_TEMPLATES = "quota_templates", default 0, 0 => 256, "templates", "templates of one project (0: any number)";
     QUOTA_TERMINALS = "quota_terminals", default 0, 0 => 256, "sessions", "terminal sessions of one project that are alive (0: any number)";
-    QUOTA_ENVIRONMENTS = "quota_environments", default 0, 0 => 10_000, "environments", "environments that one project has built, imported or named; those of its templates' setups do not count (0: any number)";
+    QUOTA_ENVIRONMENTS = "quota_environments", default 0, 0 => 10_000, "environments", "environments that one project has built, imported, pulled or named; those of its templates' setups do not count (0: any number)";
     QUOTA_SECRETS = "quota_secrets", default 0, 0 => 10_000, "secrets", "secrets of one project (0: any number); those of its workspaces do not count";
     MIN_FREE_DISK_MIB = "min_free_disk_mib", default 512, 0 => 1_048_576, "MiB", "space that must be free under the state directory before a sandbox is created; with less than half of it, machines are paused until it is free again (0: never)";
     DAEMON_IDLE_SECONDS = "daemon_idle_seconds", default 300, 1 => 2_592_000, "s", "a daemon started on demand leaves after having had nothing to look after for this long";
@@ -81,13 +81,16 @@ limits! {
     ENGINE_IMPORT_SECONDS = "engine_import_seconds", default 900, 900 => 900, "s", "how long a container engine may take to make an image of an environment that it was sent";
     ENGINE_ANSWER_BYTES = "engine_answer_bytes", default 4_194_304, 4_194_304 => 4_194_304, "bytes", "one answer of a container engine";
     BUILD_FILE_BYTES = "build_file_bytes", default 1_048_576, 1_048_576 => 1_048_576, "bytes", "a Dockerfile, or a .dockerignore";
+    BUILD_IGNORE_BYTES = "build_ignore_bytes", default 65_536, 65_536 => 65_536, "bytes", "the patterns of a .dockerignore together, without comments";
     BUILD_LINE_BYTES = "build_line_bytes", default 262_144, 262_144 => 262_144, "bytes", "one instruction of a Dockerfile with its continuations, or one here-document";
     BUILD_INSTRUCTIONS = "build_instructions", default 1000, 1000 => 1000, "instructions", "instructions of a Dockerfile";
     BUILD_CONTEXT_BYTES = "build_context_bytes", default 4_294_967_296, 4_294_967_296 => 4_294_967_296, "bytes", "the files that are sent with a build";
+    BUILD_CONTEXTS = "build_contexts", default 16, 16 => 16, "contexts", "files that were sent for builds of one project, or of the host's users, and wait for them; after an hour they are gone";
+    BUILD_CONTEXTS_BYTES = "build_contexts_bytes", default 8_589_934_592, 8_589_934_592 => 8_589_934_592, "bytes", "all of those together";
     BUILD_CONTEXT_ENTRIES = "build_context_entries", default 500_000, 500_000 => 500_000, "entries", "files and directories that are sent with a build";
     BUILD_STEP_SECONDS = "build_step_seconds", default 1800, 1 => 86_400, "s", "how long one step of a build may run";
     BUILD_MOUNT_BYTES = "build_mount_bytes", default 8_589_934_592, 8_589_934_592 => 8_589_934_592, "bytes", "what one cache mount of a build keeps; it counts for build_cache_bytes, too";
-    BUILD_CACHE_BYTES = "build_cache_bytes", default 21_474_836_480, 21_474_836_480 => 21_474_836_480, "bytes", "what builds keep for later ones; what was not used for longest goes first";
+    BUILD_CACHE_BYTES = "build_cache_bytes", default 21_474_836_480, 21_474_836_480 => 21_474_836_480, "bytes", "what builds of one project, or of the host's users, keep for later ones; what was not used for longest goes first";
     ENVIRONMENT_BYTES = "environment_bytes", default 17_179_869_184, 17_179_869_184 => 17_179_869_184, "bytes", "the files of one environment";
     ENVIRONMENT_ENTRIES = "environment_entries", default 2_000_000, 2_000_000 => 2_000_000, "entries", "files and directories of one environment";
     HTTP_CONNECT_SECONDS = "http_connect_seconds", default 5, 5 => 5, "s", "how long a service of the `http` or `e2b` runtime may take to be connected to, and to say that it is there";
@@ -145,10 +148,10 @@ limits! {
     SERVICE_TAIL_LINES = "service_tail_lines", default 200, 1 => 100_000, "lines", "lines of a service's log in one answer";
     SHELLS = "shells", default 16, 1 => 16, "shells", "open shells of a workspace";
     SHELL_CHARS = "shell_chars", default 65_536, 1 => 1_048_576, "characters", "output in one read of a shell";
-    IDEMPOTENCY_KEYS = "idempotency_keys", default 10_000, 1 => 10_000, "keys", "keys of requests that are remembered; the oldest are forgotten first";
+    IDEMPOTENCY_KEYS = "idempotency_keys", default 10_000, 1 => 10_000, "keys", "keys of requests that are remembered of one project, or of one user of the host; the oldest are forgotten first";
     IDEMPOTENCY_SECONDS = "idempotency_seconds", default 86_400, 1 => 86_400, "s", "how long the key of a request and its answer are remembered";
     IDEMPOTENCY_KEY_BYTES = "idempotency_key_bytes", default 255, 1 => 255, "bytes", "an Idempotency-Key";
-    IDEMPOTENCY_BYTES = "idempotency_bytes", default 16_777_216, 16_777_216 => 16_777_216, "bytes", "all answers that are remembered for keys; the oldest are forgotten first";
+    IDEMPOTENCY_BYTES = "idempotency_bytes", default 16_777_216, 16_777_216 => 16_777_216, "bytes", "all answers that are remembered for keys of one project, or of one user of the host; the oldest are forgotten first";
     IDEMPOTENCY_ANSWER_BYTES = "idempotency_answer_bytes", default 262_144, 0 => 262_144, "bytes", "an answer that is remembered for its key";
     SHELL_COLS = "shell_cols", default 120, 2 => 1000, "columns", "the width of a shell of a workspace";
     SHELL_ROWS = "shell_rows", default 30, 1 => 500, "rows", "the height of a shell of a workspace";
@@ -181,6 +184,7 @@ limits! {
     POLICY_BYTES = "policy_bytes", default 262_144, 1 => 262_144, "bytes", "the text of a policy";
     EGRESS_CONNECTIONS = "egress_connections", default 1024, 1 => 65_536, "connections", "open connections of a sandbox with a network, of a policy that says nothing";
     EGRESS_EXCHANGE_SECONDS = "egress_exchange_seconds", default 120, 120 => 120, "s", "how long an exchange of UDP or ICMP without a datagram stays open; it counts as a connection";
+    EGRESS_QUESTIONS_PER_SECOND = "egress_questions_per_second", default 200, 200 => 200, "names", "names that a sandbox with a network may ask its gateway for in a second; further ones are answered SERVFAIL and logged as `too_many_questions`";
     DECISION_LOG_BYTES = "decision_log_bytes", default 16_777_216, 16_777_216 => 16_777_216, "bytes", "decisions about the traffic of a sandbox that are written down; further ones are counted";
     DECISION_LOGS = "decision_logs", default 200, 200 => 200, "logs", "decisions about the traffic of sandboxes that are gone, kept by sandbox; the oldest go first";
     CALL_FILES = "call_files", default 64, 0 => 1024, "files", "files that a typed call brings along";
@@ -221,10 +225,13 @@ limits! {
     OTLP_BATCH = "otlp_batch", default 512, 512 => 512, "spans", "spans in one request to the collector";
     OTLP_INTERVAL_SECONDS = "otlp_interval_seconds", default 30, 1 => 3600, "s", "how often measurements are sent to the collector; `interval_seconds` of `[otlp]` in config.toml";
     OTLP_HEADERS_BYTES = "otlp_headers_bytes", default 16_384, 0 => 16_384, "bytes", "the file of headers for the collector";
-    LISTEN_CONNECTIONS = "listen_connections", default 512, 1 => 16_384, "connections", "open connections at the address of `[listen]`; further ones are closed at once";
-    LISTEN_HEAD_SECONDS = "listen_head_seconds", default 15, 1 => 600, "s", "how long a caller of `[listen]` may take for the handshake of TLS, and for the head of each request";
+    LISTEN_CONNECTIONS = "listen_connections", default 512, 1 => 16_384, "connections", "open connections at the address of `[listen]` that have shown a good key; one project has at most three quarters of them, and where the daemon may open few files, all of them have at most a quarter of those";
+    LISTEN_STRANGERS = "listen_strangers", default 512, 2 => 16_384, "connections", "open connections at the address of `[listen]` that have shown no good key, for at most `listen_head_seconds`; those of one address (of IPv6: one /64) have at most half of them, and the oldest goes for a new one";
+    LISTEN_HEAD_SECONDS = "listen_head_seconds", default 15, 1 => 600, "s", "how long a caller of `[listen]` may take for the handshake of TLS, for the head of each request, and until the first good key";
     LISTEN_BODY_SECONDS = "listen_body_seconds", default 30, 1 => 3600, "s", "how long a request of `[listen]` may pause in its body; live sessions may pause as long as they like";
     LISTEN_HEAD_BYTES = "listen_head_bytes", default 65_536, 65_536 => 65_536, "bytes", "the head of a request of `[listen]`, all headers together";
+    SOCKET_IDLE_CONNECTIONS = "socket_idle_connections", default 4096, 4096 => 4096, "connections", "connections of the local socket on which nothing is being served, at most a quarter of the descriptors that the daemon may have; the one that is idle longest goes for a new one";
+    AUDIT_STRANGERS = "audit_strangers", default 1024, 1024 => 1024, "addresses", "addresses whose wrong keys are told apart in the audit log in a minute, in one entry each; further ones share one";
     REQUEST_BODY_BYTES = "request_body_bytes", default 2_097_152, 1024 => 16_777_216, "bytes", "a JSON request";
 }
 

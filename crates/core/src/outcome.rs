@@ -8,6 +8,7 @@ use crate::call::{CallPlan, CallResult};
 use crate::exec::{ExecEvent, ExecResult, ExecSession, Exited};
 use crate::files::{self, ByteStream, FileChange, FileEntry, TreeWritten};
 use crate::page::Page;
+use crate::project::sees;
 use crate::runtime::Connection;
 use crate::sandbox::Sandbox;
 use crate::template::Template;
@@ -426,7 +427,7 @@ paged! {
     lists::SecretList { secrets } at |one| one.name.clone(),
         of |within, one| within.project.has(&one.name);
     lists::EnvironmentList { environments } at |one| one.name.clone(),
-        of |within, one| within.project.sees_environment(&one.name);
+        of |within, one| sees(Some(within.project), &one.owner);
     lists::SnapshotList { snapshots } at |one| (one.created_at, one.snapshot_name.clone());
     lists::KeyList { keys } at |one| (one.created_at, one.key_id.to_string());
 }
@@ -456,6 +457,16 @@ impl Outcome for audit::Receipt {
     }
 }
 
+impl Outcome for report::Environment {
+    /// The gate has asked whose it is before; this is in case somebody else's has got its name since.
+    fn within(&mut self, within: &Within<'_>) -> Result<()> {
+        match sees(Some(within.project), &self.owner) {
+            true => Ok(()),
+            false => Err(report::no_environment(&self.name)),
+        }
+    }
+}
+
 impl Outcome for report::Version {
     /// Where the daemon keeps its things is no matter of callers of other hosts.
     fn within(&mut self, _: &Within<'_>) -> Result<()> {
@@ -475,7 +486,7 @@ silent! {
     lists::PortList, lists::ProcessList, lists::Reaped,
     lists::ServiceList, lists::ShellList, lists::WorkspaceCopies,
     key::Key, key::KeyCreated,
-    report::Backup, report::Doctor, report::Environment, report::Metrics, crate::metrics::MetricsHistory, crate::metrics::MetricsFlushed, report::Pruned,
+    report::Backup, report::Doctor, report::Metrics, crate::metrics::MetricsHistory, crate::metrics::MetricsFlushed, report::Pruned,
     terminal::Terminal, terminal::TerminalOpened, terminal::TerminalScreen,
     terminal::TerminalScrollback, terminal::TerminalTranscript,
     workspace::CommandLog, workspace::DiffReport, workspace::DiskExported, workspace::Exported,

@@ -1,10 +1,11 @@
 //! Projects: whose things are whose.
 //!
 //! A key belongs to a project, and whoever calls with it sees that project and nothing else.
-//! Things that have an owner (sandboxes, workspaces) have the project as theirs. Things that
-//! are known by a name alone (templates, terminal sessions, secrets, environments that were built,
-//! ids that a caller chose) have the project in the name: `build` of `acme` is `acme--build`. The gate
-//! completes such names on their way in, so two projects may use the same ones.
+//! Things that have an owner (sandboxes, workspaces, environments) have the project as theirs, and
+//! [`sees`] decides by that field. Names that callers choose have the project before them: `build`
+//! of `acme` is `acme--build`. The gate completes them on their way in, so two projects may use the
+//! same ones. Whose an environment is, is never read from its name: images have names that others
+//! chose.
 
 use crate::{Error, Result, SandboxId, limits};
 use serde::{Deserialize, Serialize};
@@ -12,8 +13,10 @@ use std::fmt;
 
 /// Between a project and a name. No project has two dashes in a row in its own name.
 const SEPARATOR: &str = "--";
-/// What environments that setups of templates made begin with.
+/// What environments that setups of templates made began with, before they had owners.
 const OF_TEMPLATE: &str = "template-";
+/// How labels of host names in other scripts begin (`xn--…`): no project is called so.
+const OTHER_SCRIPTS: &str = "xn";
 /// How the owner of a project's things begins.
 const OWNER: &str = "project:";
 
@@ -101,10 +104,45 @@ impl Project {
         Ok(())
     }
 
-    /// Whether an environment may be seen: it is this project's, or nobody's and so everybody's.
-    pub fn sees_environment(&self, name: &str) -> bool {
-        of_environment(name).is_none_or(|project| project == self.as_str())
+    /// A name of this project as the project wrote it.
+    pub fn short<'a>(&self, name: &'a str) -> &'a str {
+        match self.has(name) {
+            true => &name[self.0.len() + SEPARATOR.len()..],
+            false => name,
+        }
     }
+
+    /// Refuses names that stand for something else in older homes, or in names of hosts.
+    pub fn check_new(&self) -> Result<()> {
+        let why = match self.as_str() {
+            OTHER_SCRIPTS => "reads as the beginning of a registry's name",
+            name if name.starts_with(OF_TEMPLATE) => "reads as a template of another project",
+            _ => return Ok(()),
+        };
+        Err(Error::invalid(format!("{self} {why}"))
+            .hint("choose a name that is not `xn` and does not begin with `template-`"))
+    }
+}
+
+/// Whether what has this owner is there for a caller: what is nobody's but the host's is there for
+/// everybody, the rest for whose it is. The only place where that is decided for environments.
+pub fn sees(project: Option<&Project>, owner: &str) -> bool {
+    owner.is_empty() || project.is_some_and(|project| project.owner() == owner)
+}
+
+/// Whether a name is written as one of another project. Callers of this one are told that there is
+/// nothing of the kind, whether there is or not.
+pub fn is_elsewhere(project: Option<&Project>, name: &str) -> bool {
+    let said = of_name(name).filter(|said| *said != OTHER_SCRIPTS);
+    said.is_some_and(|said| project.is_none_or(|project| project.as_str() != said))
+}
+
+/// The owner of what a caller makes under a name: the caller's project, or nobody but the host. A
+/// user of the host puts something into a project by its written name, `PROJECT--NAME`.
+pub fn owner_of_new(caller: &str, name: &str) -> String {
+    let written = || of_name(name).and_then(|project| Project::parse(project).ok());
+    let project = Project::of_owner(caller).or_else(written);
+    project.map_or(String::new(), |project| project.owner())
 }
 
 impl fmt::Display for Project {
@@ -129,17 +167,18 @@ pub fn of_name(name: &str) -> Option<&str> {
     fine.then_some(project)
 }
 
-/// Whether an environment was made by the setup of a template, and goes with it.
-pub fn is_of_template(name: &str) -> bool {
-    name.starts_with(OF_TEMPLATE)
-}
-
-/// The project that an environment is of. What comes from a registry, whose names have slashes, is of none.
-pub fn of_environment(name: &str) -> Option<&str> {
-    match name.contains('/') {
-        true => None,
-        false => of_name(name.strip_prefix(OF_TEMPLATE).unwrap_or(name)),
+/// Whose an environment is that was made before environments had owners, and whether the setup of a
+/// template made it. All that is known of it is its name, and whether that names a registry or a
+/// place on the host: what came from there is the host's.
+pub fn of_older(name: &str, came_from_elsewhere: bool) -> (String, bool) {
+    if came_from_elsewhere {
+        return (String::new(), false);
     }
+    let (name, of_template) = match name.strip_prefix(OF_TEMPLATE) {
+        Some(rest) => (rest, true),
+        None => (name, false),
+    };
+    (owner_of_new("", name), of_template)
 }
 
 #[cfg(test)]
@@ -172,19 +211,70 @@ mod tests {
     }
 
     #[test]
-    fn environments_of_the_host_are_everybodys() {
+    fn an_owner_alone_says_who_sees_it() {
         let acme = Project::parse("acme").unwrap();
-        for seen in [
-            "debian:12",
-            "docker.io/library/python:3",
-            "acme--py:1",
-            "template-acme--py:0123",
+        assert!(sees(Some(&acme), &acme.owner()) && sees(Some(&acme), "") && sees(None, ""));
+        for other in ["project:beta", "project:acme-2", "acme", "uid:0"] {
+            assert!(!sees(Some(&acme), other), "{other}");
+        }
+        assert!(!sees(None, &acme.owner()));
+    }
+
+    #[test]
+    fn what_a_user_of_the_host_makes_is_the_hosts_or_where_it_is_put() {
+        for (caller, name, owner) in [
+            ("project:acme", "acme--team/py:1", "project:acme"),
+            // A key's project is never another one, whatever the name says.
+            ("project:acme", "beta--py:1", "project:acme"),
+            ("uid:0", "py:1", ""),
+            ("uid:0", "team/py:1", ""),
+            ("uid:0", "acme--py:1", "project:acme"),
+            ("uid:0", "acme--team/py:1", "project:acme"),
+            ("remote", "py:1", ""),
         ] {
-            assert!(acme.sees_environment(seen), "{seen}");
+            assert_eq!(owner_of_new(caller, name), owner, "{caller} {name}");
         }
-        for hidden in ["beta--py:1", "template-beta--py:0123"] {
-            assert!(!acme.sees_environment(hidden), "{hidden}");
+    }
+
+    #[test]
+    fn owners_of_older_environments_are_what_is_known_of_them() {
+        for (name, came, owner, of_template) in [
+            ("acme--team/py:1", false, "project:acme", false),
+            ("acme--py:1", false, "project:acme", false),
+            ("acme--oci:/x", false, "project:acme", false),
+            ("template-acme--py:0123", false, "project:acme", true),
+            ("template-py:0123", false, "", true),
+            ("debian:12", false, "", false),
+            ("docker.io/library/python:3", true, "", false),
+            ("a--b.example/x:1", true, "", false),
+        ] {
+            let expected = (owner.to_string(), of_template);
+            assert_eq!(of_older(name, came), expected, "{name}");
         }
+    }
+
+    #[test]
+    fn names_of_other_projects_are_elsewhere() {
+        let acme = Project::parse("acme").unwrap();
+        for name in ["beta--py:1", "beta--team/py", "template-acme--py:0"] {
+            assert!(is_elsewhere(Some(&acme), name), "{name}");
+        }
+        let mine = [
+            "acme--py:1",
+            "py:1",
+            "ghcr.io/a--b/x",
+            "xn--bcher-kva.example/x",
+        ];
+        for name in mine {
+            assert!(!is_elsewhere(Some(&acme), name), "{name}");
+        }
+        assert!(is_elsewhere(None, "acme--py:1") && !is_elsewhere(None, "py:1"));
+        assert_eq!(acme.short("acme--team/py:1"), "team/py:1");
+        assert_eq!(acme.short("beta--py:1"), "beta--py:1");
+        for refused in ["xn", "template-a"] {
+            assert!(Project::parse(refused).unwrap().check_new().is_err());
+        }
+        assert!(acme.check_new().is_ok());
     }
 
     #[test]

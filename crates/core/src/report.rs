@@ -1,6 +1,7 @@
 //! What the service tells about itself, its host and its machines.
 
 use crate::ask::Ask;
+use crate::leave::HostPath;
 use crate::{Error, Isolation, Project, Result};
 use serde::{Deserialize, Serialize};
 
@@ -105,6 +106,10 @@ pub struct ProgressEvent {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Environment {
     pub name: String,
+    /// Whose it is, such as `project:acme`; missing where it is the host's, which every project may
+    /// start from.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub owner: String,
     pub description: String,
     pub installed: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -133,6 +138,14 @@ pub struct Environment {
     /// In the answer to a build: what it did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub build: Option<crate::build::BuildReport>,
+}
+
+/// What a caller reads about an environment that is not there for it.
+pub fn no_environment(name: &str) -> Error {
+    Error::not_found(format!("there is no environment {name}")).hint(crate::hint![
+        crate::hint::verb("list_environments"),
+        " shows them"
+    ])
 }
 
 /// One layer of the image an environment was unpacked from.
@@ -188,6 +201,9 @@ pub struct Prune {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TagAs {
+    /// Whose it will be; the gate says, not the caller.
+    #[serde(skip)]
+    pub owner: String,
     /// A word, such as `mine:1`, that is not the name of anything yet.
     pub name: String,
 }
@@ -196,12 +212,19 @@ pub struct TagAs {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ImportAs {
+    /// Whose it will be; the gate says, not the caller.
+    #[serde(skip)]
+    pub owner: String,
     /// A word, such as `mine:1`; the name in the archive when missing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
 }
 
 impl Ask for ImportAs {
+    fn belongs_to(&mut self, owner: &str) {
+        self.owner = owner.to_string();
+    }
+
     fn within(&mut self, project: &Project) -> Result<()> {
         match &mut self.name {
             Some(name) => project.complete_name(name),
@@ -222,6 +245,10 @@ impl Ask for ImportAs {
 impl Ask for Examine {}
 impl Ask for Prune {}
 impl Ask for TagAs {
+    fn belongs_to(&mut self, owner: &str) {
+        self.owner = owner.to_string();
+    }
+
     fn within(&mut self, project: &Project) -> Result<()> {
         project.complete_name(&mut self.name);
         Ok(())
@@ -231,6 +258,10 @@ impl Ask for TagAs {
 impl Ask for BackUp {
     fn host_paths(&self) -> Vec<&'static str> {
         vec!["output_path"]
+    }
+
+    fn places(&mut self) -> Vec<HostPath<'_>> {
+        vec![HostPath::writes("output_path", &mut self.output_path)]
     }
 }
 

@@ -283,6 +283,23 @@ pub struct Usage {
     pub mem_bytes: u64,
 }
 
+/// The processes with which a machine ends: the first is asked to (SIGTERM), then all are killed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lifeline {
+    pub processes: Vec<ProcessOfBoot>,
+    /// Files, and what is written to them first: a process that stands still does not end.
+    #[serde(default)]
+    pub thaw: Vec<(PathBuf, String)>,
+}
+
+/// A process of this boot of the host: its number alone identifies nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessOfBoot {
+    pub pid: i32,
+    /// Clock ticks from the boot of the host to its start.
+    pub start_time: u64,
+}
+
 #[async_trait]
 pub trait Runtime: Send + Sync + std::fmt::Debug {
     /// A stable name: config, answers and records use it.
@@ -369,6 +386,18 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
         None
     }
 
+    /// The limits of a machine as they hold now, where the host can tell: whoever else is privileged
+    /// on it may have taken away what enforces them. Quick: asked every few seconds.
+    fn limits(&self, machine: &Machine) -> Vec<AppliedLimit> {
+        machine.limits.clone()
+    }
+
+    /// By what a machine ends on this host, whatever becomes of the daemon; `None` where it has no
+    /// processes here.
+    fn lifeline(&self, _machine: &Machine) -> Option<Lifeline> {
+        None
+    }
+
     /// Has a machine stand still. One that does already stays so: after a crash it is asked again.
     async fn pause(&self, _machine: &Machine) -> Result<(), Error> {
         Err(self.cannot("pause"))
@@ -405,6 +434,11 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
         _spec: &MachineSpec,
     ) -> Result<Machine, Error> {
         Err(self.cannot("make a machine of one that was saved with its memory"))
+    }
+
+    /// Joins a machine that runs to a network again, when whoever took its frames has ended.
+    async fn join(&self, _machine: &Machine, _uplink: Arc<dyn Uplink>) -> Result<(), Error> {
+        Err(self.cannot("join a machine that runs to a network again"))
     }
 
     /// Ends the machine and removes everything it had except its directory's name.

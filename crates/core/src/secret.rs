@@ -1,6 +1,7 @@
 //! Secrets by name, for typed calls and for the border of sandboxes. Their values are never part of an answer.
 
 use crate::ask::Ask;
+use crate::leave::HostPath;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -88,5 +89,10 @@ impl Ask for SetSecret {
         ];
         let given = given.into_iter().filter(|(given, _)| *given);
         given.map(|(_, name)| name).collect()
+    }
+
+    fn places(&mut self) -> Vec<HostPath<'_>> {
+        let path = self.path.iter_mut();
+        path.map(|path| HostPath::reads("path", path)).collect()
     }
 }

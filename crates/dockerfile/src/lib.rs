@@ -23,7 +23,7 @@ mod substitute;
 mod words;
 
 pub use error::ParseError;
-pub use ignore::Ignore;
+pub use ignore::{Ignore, Ignored, MAX_IGNORE_BYTES};
 pub use instruction::{
     CacheMount, Command, Copy, Heredoc, Instruction, Mount, Run, SecretMount, Sharing, Stage, Step,
     StepNetwork,

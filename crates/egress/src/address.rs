@@ -172,12 +172,12 @@ impl Places {
         let carried = carried(address).into_iter().flatten();
         let worst = carried.map(IpAddr::V4).map(|inner| own(&inner)).max();
         match worst {
-            // Only the embedded address counts: the wrapper itself is not a public destination.
-            Some(inner) => inner.max(if self.host.contains(&address) {
-                Class::Host
-            } else {
-                Class::Public
+            // What only wraps another address is no destination of its own.
+            Some(inner) if is_wrapper(address) => inner.max(match own(&address) {
+                Class::Reserved => Class::Public,
+                outer => outer,
             }),
+            Some(inner) => inner.max(own(&address)),
             None => own(&address),
         }
     }
@@ -198,14 +198,29 @@ fn carried(address: IpAddr) -> [Option<Ipv4Addr>; 2] {
         // Compatible, mapped, translated, NAT64.
         [0, 0, 0, 0, 0, 0 | 0xffff, _, _] | [0, 0, 0, 0, 0xffff, 0, _, _] => [Some(low), None],
         [0x64, 0xff9b, 0, 0, 0, 0, _, _] => [Some(low), None],
+        // The same inside of a network.
+        [0x64, 0xff9b, 1, _, _, _, _, _] => [Some(low), None],
         // 6to4.
         [0x2002, ..] => [Some(at(80)), None],
         // Teredo: the server's address, and the client's with all bits inverted.
         [0x2001, 0, ..] => [Some(at(64)), Some(Ipv4Addr::from_bits(!(bits as u32)))],
         // ISATAP.
-        [.., 0 | 0x200, 0x5efe, _, _] if segments[0] != 0xfe80 => [Some(low), None],
+        [.., 0 | 0x200, 0x5efe, _, _] => [Some(low), None],
         _ => [None, None],
     }
+}
+
+/// Whether an address is nothing but another one in a form of IPv6.
+fn is_wrapper(address: IpAddr) -> bool {
+    let IpAddr::V6(address) = address else {
+        return false;
+    };
+    matches!(
+        address.segments(),
+        [0, 0, 0, 0, 0, 0 | 0xffff, _, _]
+            | [0, 0, 0, 0, 0xffff, 0, _, _]
+            | [0x64, 0xff9b, 0, 0, 0, 0, _, _]
+    )
 }
 
 /// The class of an address that is the same on every host.
@@ -241,9 +256,11 @@ fn fixed_v4(address: Ipv4Addr) -> Class {
 
 fn fixed_v6(address: Ipv6Addr) -> Class {
     match address.segments() {
-        [0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254] | [0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254] => {
-            Class::Metadata
-        }
+        // AWS (its services for instances share one net), Google, Oracle, Scaleway.
+        [0xfd00, 0xec2, ..]
+        | [0xfd20, 0xce, ..]
+        | [0xfd00, 0xc1, 0, 0, 0, 0, 0xa9fe, 0xa9fe]
+        | [0xfd00, 0x42, 0, 0, 0, 0, 0, 0x42] => Class::Metadata,
         [0, 0, 0, 0, 0, 0, 0, 1] => Class::Loopback,
         [0xfe80..=0xfebf, ..] => Class::LinkLocal,
         [0xfc00..=0xfdff, ..]
@@ -301,6 +318,11 @@ mod tests {
             ("168.63.129.16", Class::Metadata),
             ("192.0.0.192", Class::Metadata),
             ("fd00:ec2::254", Class::Metadata),
+            ("fd00:ec2::23", Class::Metadata),
+            ("fd20:ce::254", Class::Metadata),
+            ("fd00:c1::a9fe:a9fe", Class::Metadata),
+            ("fd00:42::42", Class::Metadata),
+            ("fd00:42::43", Class::Private),
             ("0.0.0.0", Class::Reserved),
             ("0.1.2.3", Class::Reserved),
             ("::", Class::Reserved),
@@ -331,6 +353,9 @@ mod tests {
             ("::ffff:0:127.0.0.1", Class::Loopback),
             ("64:ff9b::10.0.0.1", Class::Private),
             ("64:ff9b::7f00:1", Class::Loopback),
+            ("64:ff9b:1::7f00:1", Class::Loopback),
+            ("64:ff9b:1:5:6:7:a9fe:a9fe", Class::Metadata),
+            ("64:ff9b:1::101:101", Class::Private),
             ("2002:7f00:1::", Class::Loopback),
             ("2002:a9fe:a9fe::1", Class::Metadata),
             ("2002:0101:0101::1", Class::Public),
@@ -338,6 +363,13 @@ mod tests {
             ("2001:0:101:101:0:0:80ff:fffe", Class::Loopback),
             ("2001:0:a00:1:0:0:fefe:fefe", Class::Private),
             ("2600:1::5efe:7f00:1", Class::Loopback),
+            ("2600:1::5efe:101:101", Class::Public),
+            // A private or reserved network stays that, whatever it carries.
+            ("fd12::5efe:101:101", Class::Private),
+            ("fd00:ec2::5efe:101:101", Class::Metadata),
+            ("fe80::5efe:101:101", Class::LinkLocal),
+            ("fec0::5efe:101:101", Class::Reserved),
+            ("ff02::5efe:101:101", Class::Reserved),
         ] {
             assert_eq!(class(text), want, "{text}");
         }

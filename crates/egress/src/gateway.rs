@@ -8,8 +8,9 @@
 //! ```
 //!
 //! One thread, one epoll loop. Everything a sandbox can cause is bounded: connections, buffered
-//! bytes, remembered names, pending queries, lines of decisions.
+//! bytes, remembered names, pending queries, queries in a second, lines of decisions.
 
+mod addresses;
 mod budget;
 mod confine;
 pub mod control;
@@ -33,6 +34,8 @@ mod way;
 use crate::address::Network;
 use smoltcp::wire::EthernetAddress;
 
+pub use addresses::Addresses;
+pub use budget::QUESTIONS_PER_SECOND;
 pub use decisions::MOST as DECISION_BYTES;
 pub use exchange::IDLE as EXCHANGE_IDLE;
 pub use host::Memory;

@@ -93,10 +93,14 @@ pub enum Reason {
     AmbiguousPath,
     /// A rule on requests applies, and encryption hides them.
     RequestNotVisible,
+    /// The name in the connection may be a cover: the real one is encrypted (ECH).
+    NameEncrypted,
     /// A request that would turn the connection into something else.
     UpgradeNotAllowed,
     TooManyConnections,
     TooManyConnects,
+    /// More names were asked for than a sandbox may ask for in a second.
+    TooManyQuestions,
     /// The sandbox has used up its bytes.
     BytesUsedUp,
     /// Rules that came later do not allow it any more.
@@ -174,6 +178,8 @@ pub struct Destination {
 pub enum Flight {
     /// TLS, with the name in its ClientHello.
     Tls(Option<String>),
+    /// The same, with another ClientHello encrypted inside, which may name another host.
+    HiddenTls(Option<String>),
     /// HTTP/1, with the host that the request names.
     Http(Option<String>),
     /// HTTP/2 without TLS: the name comes later, compressed.
@@ -369,27 +375,41 @@ fn carries(
     if !allow.http.is_empty() {
         match flight {
             Flight::Http(_) => {}
-            Flight::Tls(_) | Flight::Http2 => return Err(Reason::RequestNotVisible),
+            Flight::Tls(_) | Flight::HiddenTls(_) | Flight::Http2 => {
+                return Err(Reason::RequestNotVisible);
+            }
             Flight::Other => return Err(Reason::UnknownProtocol),
         }
     }
     match flight {
         Flight::Other => Err(Reason::UnknownProtocol),
         // With `*` a connection must still name its host.
-        Flight::Tls(None) | Flight::Http(None) if allow.host == Host::Public => Err(Reason::NoName),
+        Flight::Tls(None) | Flight::HiddenTls(None) | Flight::Http(None)
+            if allow.host == Host::Public =>
+        {
+            Err(Reason::NoName)
+        }
         // A host allowed by address may have any name, or none.
         _ if allow.covers_address(to.address) => Ok(()),
         Flight::Http2 | Flight::Tls(None) | Flight::Http(None) => Err(Reason::NoName),
+        // A rule by name cannot be kept where the name is not to be seen.
+        Flight::HiddenTls(_) => Err(Reason::NameEncrypted),
         Flight::Tls(Some(name)) | Flight::Http(Some(name)) => {
             named(allow, names, name).ok_or(Reason::NameMismatch)
         }
     }
 }
 
-/// Whether a name resolved to this address and is covered by the rule.
-fn named(allow: &Allow, names: &[String], name: &str) -> Option<()> {
-    let name = crate::host::normal(name)?;
+/// Whether a name resolved to this address and is covered by the rule. It must be written as it is
+/// compared: a server may take `example.com.` for another host than `example.com`.
+fn named(allow: &Allow, names: &[String], given: &str) -> Option<()> {
+    let name = crate::host::normal(given).filter(|name| name.eq_ignore_ascii_case(given))?;
     (names.contains(&name) && allow.host.covers_name(&name)).then_some(())
+}
+
+/// Why a connection that was allowed is not any more: the rules, or the address is the host's now.
+pub(crate) fn why_ended(places: &Places, to: &Destination) -> Reason {
+    closed(places.class(to.address)).unwrap_or(Reason::RulesChanged)
 }
 
 #[cfg(test)]

@@ -370,7 +370,9 @@ pub fn environment_error(error: EnvironmentError) -> Error {
         From::TimedOut { .. } | From::Stalled { .. } => ErrorKind::Timeout,
         From::Cancelled { .. } | From::InUse { .. } | From::NameTaken { .. } => ErrorKind::Conflict,
         From::NoSpace { .. } | From::TooLarge { .. } => ErrorKind::Limit,
-        From::Refused { .. } | From::AuthRequired { .. } => ErrorKind::Denied,
+        From::Refused { .. } | From::AuthRequired { .. } | From::OutOfReach { .. } => {
+            ErrorKind::Denied
+        }
         From::Registry { status: 404, .. } => ErrorKind::NotFound,
         From::Registry {
             status: 401 | 403, ..

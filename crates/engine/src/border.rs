@@ -140,7 +140,7 @@ async fn check(home: &Home, variable: &str, name: &str, rules: Option<&Rules>) -
         )));
     }
     let kept = secrets::find(home, name).await?;
-    let kept = kept.ok_or_else(|| secrets::unknown(name))?;
+    let kept = kept.ok_or_else(|| secrets::refers_to_none(variable))?;
     let Some(binding) = kept.binding() else {
         return Err(Error::invalid(format!(
             "secret {name:?} is bound to no host, so it would have to be inside of the sandbox"

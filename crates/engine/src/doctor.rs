@@ -133,7 +133,7 @@ impl Engine {
     }
 
     fn host_checks(&self) -> Vec<Check> {
-        vec![
+        let mut all = vec![
             self.disk_check(),
             self.environments_check(),
             network_check(),
@@ -142,7 +142,35 @@ impl Engine {
             kernel_check(),
             self.quota_check(),
             self.redaction_check(),
-        ]
+        ];
+        all.extend(self.kept_check());
+        all
+    }
+
+    /// What is kept and is not there, or cannot be read; no line while there is nothing of it.
+    fn kept_check(&self) -> Option<Check> {
+        let home = &self.sandboxes.shared.home;
+        let name = "kept".to_string();
+        if let Err(error) = motu_workspaces::secrets::Vault::check(home.path()) {
+            let error = motu_core::Error::from(error);
+            return Some(Check {
+                name,
+                health: Health::Failed,
+                fix: error.hint,
+                detail: error.message,
+            });
+        }
+        let loss = self.sandboxes.shared.store.loss();
+        let loss = loss.map(|loss| format!("the store has lost {} changes", loss.changes));
+        let aside = crate::recover::list(home).len();
+        let aside = (aside > 0).then(|| format!("{aside} things were set aside"));
+        let said: Vec<String> = loss.into_iter().chain(aside).collect();
+        (!said.is_empty()).then(|| Check {
+            name,
+            health: Health::Degraded,
+            detail: said.join("; "),
+            fix: Some("motu recover".to_string()),
+        })
     }
 
     /// What one owner may have.

@@ -35,6 +35,8 @@ use std::time::Duration;
 
 // The table of limits must agree with the constants of the gateway.
 const _: () = assert!(limits::DECISION_LOG_BYTES.max == gateway::DECISION_BYTES);
+const _: () =
+    assert!(limits::EGRESS_QUESTIONS_PER_SECOND.max == gateway::QUESTIONS_PER_SECOND as u64);
 const _: () = assert!(limits::EGRESS_EXCHANGE_SECONDS.max == gateway::EXCHANGE_IDLE.as_secs());
 
 /// How long a gateway may take to answer, and to exit after SIGKILL.
@@ -130,6 +132,11 @@ impl Gateways {
                 place.get_or_insert(next);
             }
         });
+    }
+
+    /// Whether a machine's gateway runs.
+    pub fn lives(&self, id: &SandboxId) -> bool {
+        find(&self.place(id)).is_some()
     }
 
     /// Ends the gateway of a machine that is gone, and waits for its exit.
@@ -254,7 +261,6 @@ impl Uplink for Gateway {
             control: listen(&place).map_err(failed)?.into(),
             user: identity(&place).map_err(failed)?,
             resolvers: Vec::new(),
-            host_addresses: Vec::new(),
             proxy: proxy(&self.rules)?,
         };
         let standby = self.gateways.take(program).map_err(failed)?;

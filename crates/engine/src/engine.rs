@@ -5,9 +5,12 @@ use crate::driver::{Handle, Shared, Table};
 use crate::egress::Gateways;
 use crate::environment::Environments;
 use crate::events::Events;
+use crate::found;
 use crate::home::Home;
 use crate::kept::Baselines;
 use crate::keys::Keys;
+use crate::lease::Leases;
+use crate::record;
 use crate::sandbox::Sandboxes;
 use crate::store::Store;
 use crate::template::Templates;
@@ -15,6 +18,8 @@ use crate::terminal::Terminals;
 use crate::trash::Trash;
 use crate::workspace::Workspaces;
 use motu_core::config::Config;
+use motu_core::hint;
+use motu_core::hint::host;
 use motu_core::{Error, Result, Runtime, SandboxId};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -57,17 +62,21 @@ impl Engine {
 
     /// Opens a state directory: reads the store, adopts what runs, cleans up what a crash left.
     pub async fn open(setup: Setup) -> Result<Arc<Engine>> {
+        setup
+            .environments
+            .read_older_by(motu_core::project::of_older);
         let config = setup.home.config()?;
         let patterns = crate::shown::patterns(&config.redaction)?;
-        crate::recover::check(&setup.home)?;
+        check_store(&setup.home)?;
         let store = Store::open(&setup.home.database())?;
-        let keys = Keys::open(store.clone()).await?;
+        let keys = Keys::open(&setup.home, store.clone()).await?;
         let events = Events::open(store.clone(), config.events.kept).await?;
         let table = Arc::new(Table::default());
         let audit = motu_audit::Log::open(setup.home.path(), (&config.audit).into());
         let shared = Arc::new(Shared {
             trash: Trash::open(setup.home.path())?,
             baselines: Baselines::open(&setup.home)?,
+            leases: Leases::open(&setup.home, setup.gateway.clone()),
             gateways: Gateways::open(&setup.home, setup.gateway)?,
             home: setup.home,
             store,
@@ -159,4 +168,20 @@ impl motu_core::Backend for Engine {
     fn terminals(&self) -> &dyn motu_core::Terminals {
         &self.terminals
     }
+}
+
+/// Refuses to start with an empty or damaged store if data is kept already.
+fn check_store(home: &Home) -> Result<()> {
+    let kept = record::kept(home).len() + crate::kept::Baselines::open(home)?.seeded().len();
+    found::may_begin(Store::look(&home.database()), kept).map_err(|what| {
+        Error::unavailable(format!(
+            "the store {} {what}, and there are disks beside it",
+            home.database().display()
+        ))
+        .hint(hint![
+            "put motu.db back if you have it; else ",
+            host("motu recover --rebuild"),
+            " makes it again from the records beside the disks",
+        ])
+    })
 }

@@ -10,20 +10,27 @@
 //!     kept/ID/         what outlives a machine: disks-N/, snapshots/, sandbox.json, workspace.json
 //!     baselines/NAME/  what a `/workspace` was at first; nothing changes it
 //!     aside/           files on their way from a workspace to its copies
+//!     keys/ID.json     keys of callers; templates/NAME.json  templates
 //!     saved/ENTRY/     sandboxes that became templates, with their memory
 //!     lost/ENTRY/      data that neither store nor record describes, set aside
 //!     terminals/ID/    transcript, recording and log of a terminal session
 //!     audit/ audit.key every call, and the key that signs them
 //! ```
 
+use crate::directory::OwnDirectory;
 use crate::paths::Base;
 use motu_core::config::Config;
 use motu_core::template::SavedTemplate;
 use motu_core::terminal::TerminalId;
 use motu_core::{Error, Result, Runtime, SandboxId};
 use sha2::{Digest as _, Sha256};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+
+/// What the directory is called of a machine that was saved for a template.
+pub(crate) fn saved_entry(name: &str, saved: &SavedTemplate) -> String {
+    format!("{name}@{}", saved.saved_at.as_nanosecond())
+}
 
 /// Longest directory name of a session that is not shortened.
 const LONG_NAME: usize = 180;
@@ -37,30 +44,9 @@ pub struct Home {
 impl Home {
     /// Creates the directory (0700) if needed and checks that it is ours.
     pub fn open(path: &Path) -> Result<Home> {
-        let context = |what: &str| format!("{what} {}", path.display());
-        std::fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(path)
-            .map_err(|error| Error::io(context("cannot create"), &error))?;
-        let path = path
-            .canonicalize()
-            .map_err(|error| Error::io(context("cannot open"), &error))?;
-        let found = path
-            .metadata()
-            .map_err(|error| Error::io(context("cannot look at"), &error))?;
-        if found.uid() != rustix::process::geteuid().as_raw() {
-            return Err(Error::new(
-                motu_core::ErrorKind::Denied,
-                format!("{} belongs to another user", path.display()),
-            )
-            .hint("set MOTU_HOME to a directory of your own"));
-        }
-        if found.permissions().mode() & 0o077 != 0 {
-            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700))
-                .map_err(|error| Error::io(context("cannot make private"), &error))?;
-        }
-        Ok(Home { path })
+        Ok(Home {
+            path: OwnDirectory::open(path)?.path().to_path_buf(),
+        })
     }
 
     pub fn path(&self) -> &Path {
@@ -118,8 +104,7 @@ impl Home {
     /// Where the machine of a template lies that was saved with its memory. A template that is
     /// saved again under its name is another one.
     pub fn saved_machine(&self, name: &str, saved: &SavedTemplate) -> PathBuf {
-        let entry = format!("{name}@{}", saved.saved_at.as_nanosecond());
-        self.saved().join(entry)
+        self.saved().join(saved_entry(name, saved))
     }
 
     /// The operator's policies.

@@ -1,31 +1,51 @@
 //! Keys of callers of other hosts: made, checked, revoked.
 //!
-//! All of them are in memory, so that checking one costs a hash and a comparison. When each was
-//! used last is noted there and written to the store once a minute.
+//! All of them are in memory, so that checking one costs a hash and a comparison. Each has a record
+//! of its own ([`crate::register`]), which no loss of the store takes back: a key that was revoked
+//! is never good again. When each was used last is noted in memory, and written down once a minute.
 
-use crate::store::{KeyHash, Store};
+use crate::blocking::blocking;
+use crate::home::Home;
+use crate::register::Register;
+use crate::store::Store;
 use jiff::Timestamp;
+use motu_core::event::{EventKind, Happened};
 use motu_core::hint;
 use motu_core::hint::verb;
 use motu_core::key::{self, CreateKey, Key, KeyCreated, KeyId};
 use motu_core::lists::KeyList;
 use motu_core::outcome::Cut;
 use motu_core::scope::{Granted, Keyring};
-use motu_core::{Error, Project, Result, limits};
+use motu_core::{Error, Result, limits};
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use subtle::ConstantTimeEq;
 use tokio::sync::watch;
 
+/// The SHA-256 of a whole key.
+pub type KeyHash = [u8; 32];
+
 /// How often it is written down when keys were used.
 const NOTED: Duration = Duration::from_secs(60);
+/// The file beside the records that says when each was used last.
+const USED: &str = "used";
+
+/// A key as its record has it.
+#[derive(Debug, Serialize, Deserialize)]
+struct Kept {
+    /// Of the whole key; the key itself is nowhere.
+    hash: KeyHash,
+    key: Key,
+}
 
 /// All keys.
 #[derive(Debug)]
 pub struct Keys {
     store: Store,
+    register: Register,
     all: Mutex<HashMap<KeyId, Entry>>,
     /// Held by whoever makes or revokes one.
     turn: tokio::sync::Mutex<()>,
@@ -42,15 +62,24 @@ struct Entry {
 }
 
 impl Keys {
-    /// Reads the keys of the store, and begins to note there when they are used.
-    pub async fn open(store: Store) -> Result<Arc<Keys>> {
-        let entries = store.keys().await?.into_iter().map(|(key, hash)| {
+    /// Reads the records of keys, and begins to note when they are used.
+    pub async fn open(home: &Home, store: Store) -> Result<Arc<Keys>> {
+        let register = Register::keys(home);
+        let former = store.former_keys().await?.into_iter();
+        let former = former.map(|(key, hash)| (key.key_id.to_string(), Kept { hash, key }));
+        register.begin(&store, former.collect()).await?;
+        let place = register.clone();
+        let (records, used) =
+            blocking(move || Ok((place.all::<Kept>()?, read_used(&place)))).await?;
+        let entries = records.read.into_iter().map(|(_, Kept { hash, mut key })| {
             let noted = true;
+            key.last_used_at = key.last_used_at.max(used.get(key.key_id.as_str()).copied());
             (key.key_id.clone(), Entry { key, hash, noted })
         });
         let keys = Arc::new(Keys {
             all: Mutex::new(entries.collect()),
             store,
+            register,
             turn: tokio::sync::Mutex::default(),
             revoked: watch::Sender::default(),
         });
@@ -72,11 +101,12 @@ impl Keys {
     pub async fn create(&self, ask: CreateKey) -> Result<KeyCreated> {
         let _turn = self.turn.lock().await;
         let about = Key::new(ask, Timestamp::now())?;
-        known_by_its_names(&about.project)?;
+        about.project.check_new()?;
         self.make_room(about.created_at).await?;
         let whole = key::generate(&about.key_id);
         let hash = digest(&whole);
-        self.store.insert_key(&about, hash).await?;
+        self.write(&about, hash).await?;
+        self.tell(EventKind::KeyCreated, &about).await;
         let entry = Entry {
             key: about.clone(),
             hash,
@@ -109,7 +139,8 @@ impl Keys {
             .hint(hint!["revoke some with ", verb("revoke_key")])
             .details(serde_json::json!({"limit": limit.name, "max": limit.max})));
         };
-        self.store.delete_key(&id).await?;
+        let (register, name) = (self.register.clone(), id.to_string());
+        blocking(move || register.remove(&name)).await?;
         self.all().remove(&id);
         Ok(())
     }
@@ -123,48 +154,67 @@ impl Keys {
     /// Makes a key good for nothing. It is refused before that is on the disk, and stays so.
     pub async fn revoke(&self, id: &KeyId) -> Result<Key> {
         let _turn = self.turn.lock().await;
-        let key = {
+        let (key, hash, before) = {
             let mut all = self.all();
             let entry = all.get_mut(id).ok_or_else(|| {
                 Error::not_found(format!("there is no key {id}"))
                     .hint(hint![verb("list_keys"), " shows them"])
             })?;
+            let before = entry.key.revoked_at;
             entry.key.revoked_at.get_or_insert_with(Timestamp::now);
-            entry.key.clone()
+            (entry.key.clone(), entry.hash, before)
         };
         self.revoked.send_modify(|all| {
             all.insert(id.clone());
         });
-        self.store.update_keys(vec![key.clone()]).await?;
+        self.write(&key, hash).await?;
+        if before.is_none() {
+            self.tell(EventKind::KeyRevoked, &key).await;
+        }
         Ok(key)
     }
 
-    /// Writes down when keys were used that were since the last time.
+    /// Writes a key's record; it is on the disk when this is answered.
+    async fn write(&self, key: &Key, hash: KeyHash) -> Result<()> {
+        let (register, key) = (self.register.clone(), key.clone());
+        blocking(move || register.put(key.key_id.clone().as_str(), &Kept { hash, key })).await
+    }
+
+    async fn tell(&self, kind: EventKind, key: &Key) {
+        let event = Happened::now(kind, &key.project.owner());
+        self.store.tell(event.about(&key.key_id)).await;
+    }
+
+    /// Writes down when keys were used, if any was since the last time.
     pub async fn note(&self) {
-        let used: Vec<Key> = {
+        let used: BTreeMap<String, Timestamp> = {
             let mut all = self.all();
-            let fresh = all.values_mut().filter(|entry| !entry.noted);
-            fresh
-                .map(|entry| {
-                    entry.noted = true;
-                    entry.key.clone()
-                })
-                .collect()
+            if all.values().all(|entry| entry.noted) {
+                return;
+            }
+            let used = all.values_mut().filter_map(|entry| {
+                entry.noted = true;
+                Some((entry.key.key_id.to_string(), entry.key.last_used_at?))
+            });
+            used.collect()
         };
-        if used.is_empty() {
-            return;
-        }
-        // A key that is revoked meanwhile must not be written as it was before.
-        let _turn = self.turn.lock().await;
-        let current = {
-            let all = self.all();
-            let current = used.iter().filter_map(|key| all.get(&key.key_id));
-            current.map(|entry| entry.key.clone()).collect()
-        };
-        if let Err(error) = self.store.update_keys(current).await {
+        let dir = self.register.dir();
+        let written = blocking(move || {
+            let text =
+                serde_json::to_vec(&used).map_err(|error| Error::internal(error.to_string()))?;
+            crate::lost::write(&dir, USED, &text)
+                .map_err(|error| Error::io("note when keys were used", &error))
+        });
+        if let Err(error) = written.await {
             tracing::warn!(%error, "when keys were used is not written down");
         }
     }
+}
+
+/// When keys were used; a file that cannot be read costs nothing else.
+fn read_used(register: &Register) -> BTreeMap<String, Timestamp> {
+    let text = std::fs::read(register.dir().join(USED)).unwrap_or_default();
+    serde_json::from_slice(&text).unwrap_or_default()
 }
 
 impl Keyring for Keys {
@@ -222,24 +272,15 @@ fn digest(whole: &str) -> KeyHash {
     Sha256::digest(whole.as_bytes()).into()
 }
 
-/// Refuses a project whose environments would be taken for another's: those that templates made
-/// have a word before the project.
-fn known_by_its_names(project: &Project) -> Result<()> {
-    if project.sees_environment(&project.complete("any")) {
-        return Ok(());
-    }
-    let refused = format!("{project} reads as a template of another project");
-    Err(Error::invalid(refused).hint("choose a name that does not begin with `template-`"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use motu_core::ErrorKind;
 
     async fn keys(dir: &std::path::Path) -> Arc<Keys> {
-        let store = Store::open(&dir.join("motu.db")).unwrap();
-        Keys::open(store).await.unwrap()
+        let home = Home::open(dir).unwrap();
+        let store = Store::open(&home.database()).unwrap();
+        Keys::open(&home, store).await.unwrap()
     }
 
     fn asked(expires_seconds: Option<u64>) -> CreateKey {
@@ -284,11 +325,57 @@ mod tests {
         assert_eq!(last.admit(&made.key).unwrap_err(), refused);
         // Nothing on the disk tells the key.
         let secret = made.key.rsplit('_').next().unwrap();
-        for entry in std::fs::read_dir(dir.path()).unwrap() {
-            let bytes = std::fs::read(entry.unwrap().path()).unwrap();
+        let beside = |dir: &std::path::Path| std::fs::read_dir(dir).unwrap().flatten();
+        let files = beside(dir.path()).chain(beside(&dir.path().join("keys")));
+        for entry in files.filter(|entry| entry.path().is_file()) {
+            let bytes = std::fs::read(entry.path()).unwrap();
             let text = String::from_utf8_lossy(&bytes).into_owned();
             assert!(!text.contains(secret));
         }
+    }
+
+    /// As a write-ahead log that is lost does it: the store goes back, the records do not.
+    #[tokio::test]
+    async fn a_revoked_key_stays_revoked_when_the_store_goes_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let database = dir.path().join("motu.db");
+        let first = keys(dir.path()).await;
+        let made = first.create(asked(None)).await.unwrap();
+        first.store.checkpoint().await.unwrap();
+        let earlier = std::fs::read(&database).unwrap();
+        first.revoke(&made.about.key_id).await.unwrap();
+        let other = first.create(asked(None)).await.unwrap();
+        first.store.clone().close().await;
+        drop(first);
+        std::fs::write(&database, earlier).unwrap();
+        let next = keys(dir.path()).await;
+        assert_eq!(next.admit(&made.key).unwrap_err(), key::unknown());
+        assert!(next.admit(&other.key).is_ok());
+        assert!(next.store.loss().is_some(), "and the loss is known");
+    }
+
+    #[tokio::test]
+    async fn keys_of_an_earlier_version_get_records_and_leave_the_store() {
+        let dir = tempfile::tempdir().unwrap();
+        let database = dir.path().join("motu.db");
+        let made = keys(dir.path()).await.create(asked(None)).await.unwrap();
+        std::fs::remove_dir_all(dir.path().join("keys")).unwrap();
+        let connection = rusqlite::Connection::open(&database).unwrap();
+        let json = serde_json::to_string(&made.about).unwrap();
+        let id = made.about.key_id.as_str();
+        let hash = digest(&made.key);
+        let row = rusqlite::params![id, hash.as_slice(), json];
+        connection
+            .execute("INSERT INTO keys VALUES (?1, ?2, ?3)", row)
+            .unwrap();
+        connection
+            .execute("DELETE FROM meta WHERE key = 'register_keys'", [])
+            .unwrap();
+        let next = keys(dir.path()).await;
+        assert!(next.admit(&made.key).is_ok());
+        let left = "SELECT count(*) FROM keys";
+        let left: i64 = connection.query_row(left, [], |row| row.get(0)).unwrap();
+        assert_eq!(left, 0);
     }
 
     #[tokio::test]

@@ -33,6 +33,10 @@ pub enum LostKind {
     Store,
     /// Machines of another state directory, of which this one is a copy.
     Machines,
+    /// One row of the store that could not be read.
+    Row,
+    /// Changes that a daemon had stored and the next one did not find.
+    Changes,
 }
 
 /// One thing that was set aside.
@@ -56,16 +60,47 @@ pub struct Lost {
 
 impl Lost {
     pub fn of(home: &Home) -> Lost {
+        Lost::at(home.path())
+    }
+
+    /// Of the state directory at this path.
+    pub(crate) fn at(home: &Path) -> Lost {
         Lost {
-            home: home.path().to_path_buf(),
-            dir: home.path().join("lost"),
+            home: home.to_path_buf(),
+            dir: home.join("lost"),
         }
     }
 
     /// Sets something aside. The reason is written first, so no content is ever without one.
     pub fn put(&self, kind: LostKind, path: &Path, reason: &str) -> Result<LostEntry> {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
         let was_at = path.strip_prefix(&self.home).unwrap_or(path);
+        self.enter(kind, was_at, reason, |content| {
+            std::fs::rename(path, content)
+        })
+    }
+
+    /// Sets something aside that is no file: its bytes.
+    pub(crate) fn put_bytes(
+        &self,
+        kind: LostKind,
+        was_at: &Path,
+        bytes: &[u8],
+        reason: &str,
+    ) -> Result<LostEntry> {
+        self.enter(kind, was_at, reason, |content| {
+            let dir = content.parent().unwrap_or(Path::new("/"));
+            write(dir, CONTENT, bytes)
+        })
+    }
+
+    fn enter(
+        &self,
+        kind: LostKind,
+        was_at: &Path,
+        reason: &str,
+        place: impl FnOnce(&Path) -> std::io::Result<()>,
+    ) -> Result<LostEntry> {
+        let name = was_at.file_name().unwrap_or_default().to_string_lossy();
         let entry = LostEntry {
             entry: format!("{name}.{}", id::random_name(6)),
             kind,
@@ -73,7 +108,7 @@ impl Lost {
             reason: reason.to_string(),
             at: Timestamp::now(),
         };
-        let failed = |error| Error::io(format_args!("set {} aside", path.display()), &error);
+        let failed = |error| Error::io(format_args!("set {} aside", was_at.display()), &error);
         let dir = self.dir.join(&entry.entry);
         std::fs::DirBuilder::new()
             .recursive(true)
@@ -83,7 +118,7 @@ impl Lost {
         let text = serde_json::to_vec_pretty(&entry)
             .map_err(|error| Error::internal(format!("set aside: {error}")))?;
         write(&dir, REASON, &text).map_err(failed)?;
-        std::fs::rename(path, dir.join(CONTENT)).map_err(failed)?;
+        place(&dir.join(CONTENT)).map_err(failed)?;
         let _ = File::open(&dir).and_then(|dir| dir.sync_all());
         tracing::warn!(was_at = %entry.was_at.display(), reason, entry = entry.entry, "set aside");
         Ok(entry)

@@ -8,7 +8,7 @@ use motu_core::hint::{Verb, verb};
 use motu_core::limits::{self, Limit};
 use motu_core::project;
 use motu_core::sandbox::Sandbox;
-use motu_core::{Error, Result};
+use motu_core::{Error, Project, Result};
 
 /// The owner of a sandbox and the resources it takes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -88,26 +88,14 @@ pub fn check(quota: &QuotaConfig, owner: &str, then: &Used) -> Result<()> {
 pub enum Named {
     Templates,
     Terminals,
-    Environments,
     Secrets,
 }
 
 impl Named {
-    /// The project of one of this name, if it is one that counts.
-    fn project(self, name: &str) -> Option<&str> {
-        match self {
-            // What a template's setup made goes with the template.
-            Named::Environments if project::is_of_template(name) => None,
-            Named::Environments => project::of_environment(name),
-            Named::Templates | Named::Terminals | Named::Secrets => project::of_name(name),
-        }
-    }
-
     fn quota(self, quota: &QuotaConfig) -> (Limit, u64) {
         match self {
             Named::Templates => (limits::QUOTA_TEMPLATES, quota.templates),
             Named::Terminals => (limits::QUOTA_TERMINALS, quota.terminals),
-            Named::Environments => (limits::QUOTA_ENVIRONMENTS, quota.environments),
             Named::Secrets => (limits::QUOTA_SECRETS, quota.secrets),
         }
     }
@@ -123,10 +111,6 @@ impl Named {
                 "living terminal sessions",
                 [verb("list_terminals"), verb("terminate_terminal")],
             ),
-            Named::Environments => (
-                "environments",
-                [verb("list_environments"), verb("remove_environment")],
-            ),
             Named::Secrets => ("secrets", [verb("list_secrets"), verb("remove_secret")]),
         }
     }
@@ -139,7 +123,7 @@ impl Named {
         name: &str,
         there: impl Iterator<Item = &'a str>,
     ) -> Result<()> {
-        let Some(own) = self.project(name) else {
+        let Some(own) = project::of_name(name) else {
             return Ok(());
         };
         let (limit, most) = self.quota(quota.of(own));
@@ -151,7 +135,7 @@ impl Named {
             if one == name {
                 return Ok(());
             }
-            would += u64::from(self.project(one) == Some(own));
+            would += u64::from(project::of_name(one) == Some(own));
         }
         let (what, ways) = self.words();
         match would > most {
@@ -159,6 +143,33 @@ impl Named {
             false => Ok(()),
         }
     }
+}
+
+/// Whether an owner may have one more environment beside as many as these, unless it has it already.
+pub fn check_environments(
+    quota: &QuotaConfig,
+    owner: &str,
+    has_it: bool,
+    there: usize,
+) -> Result<()> {
+    let Some(project) = Project::of_owner(owner) else {
+        return Ok(());
+    };
+    let most = quota.of(project.as_str()).environments;
+    let would = there as u64 + 1;
+    if has_it || most == 0 || would <= most {
+        return Ok(());
+    }
+    let ways = [verb("list_environments"), verb("remove_environment")];
+    let numbers = (most, would);
+    let limit = limits::QUOTA_ENVIRONMENTS;
+    Err(over(
+        &limit,
+        project.as_str(),
+        numbers,
+        "environments",
+        ways,
+    ))
 }
 
 fn over(
@@ -260,10 +271,18 @@ mod tests {
         for fine in ["acme--b", "other--b", "more"] {
             assert_eq!(check(fine), Ok(()), "{fine}");
         }
-        let there = ["template-acme--a:0123", "docker.io/acme--x", "beta--a:1"];
-        let check = |name: &str| Named::Environments.check(&quota, name, there.into_iter());
-        assert_eq!(check("acme--a:1"), Ok(()));
-        assert_eq!(check("template-beta--a:0123"), Ok(()));
-        assert!(check("beta--b:1").is_err());
+    }
+
+    #[test]
+    fn environments_count_for_their_owner() {
+        let quota = QuotaConfig {
+            environments: 1,
+            ..QuotaConfig::default()
+        };
+        let check =
+            |owner: &str, has_it, there| check_environments(&quota, owner, has_it, there).is_ok();
+        assert!(check("project:acme", false, 0) && check("project:acme", true, 1));
+        assert!(check("", false, 7) && check("uid:0", false, 7));
+        assert!(!check("project:acme", false, 1));
     }
 }

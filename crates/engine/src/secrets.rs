@@ -193,17 +193,30 @@ fn place(home: &Path, name: &str) -> Result<PathBuf> {
     let fine = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     let first = name.starts_with(|c: char| c.is_ascii_alphanumeric());
     if !first || name.len() as u64 > limits::SECRET_NAME_CHARS.max || !name.chars().all(fine) {
-        return Err(Error::invalid(format!(
-            "{:?} is no name of a secret",
-            name.chars().take(70).collect::<String>()
-        ))
-        .hint(format!(
+        // It is not quoted: it may be the value itself.
+        return Err(Error::invalid("that is no name of a secret").hint(format!(
             "letters, digits, '-', '_' and '.', at most {} ({})",
             limits::SECRET_NAME_CHARS.max,
             limits::SECRET_NAME_CHARS.name
         )));
     }
     Ok(home.join("secrets").join(format!("{name}{ENDING}")))
+}
+
+/// What a variable is to stand for is no secret. It is not quoted: whoever gives the value in the
+/// place of its name is told so without it.
+pub(crate) fn refers_to_none(variable: &str) -> Error {
+    let variable = motu_core::shown::quoted(variable, 64);
+    Error::not_found(format!(
+        "there is no secret of the name that {variable:?} refers to"
+    ))
+    .hint(hint![
+        "give the name of one, not its value: ",
+        verb("list_secrets"),
+        " shows them, ",
+        verb("set_secret"),
+        " makes one"
+    ])
 }
 
 pub(crate) fn unknown(name: &str) -> Error {

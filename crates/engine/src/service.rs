@@ -21,7 +21,6 @@ use motu_core::event::ReadEvents;
 use motu_core::exec::*;
 use motu_core::files::*;
 use motu_core::hint;
-use motu_core::hint::verb;
 use motu_core::key::{CreateKey, Key, KeyCreated, KeyId};
 use motu_core::lists::{
     EnvironmentList, KeyList, PolicyList, PortList, ProcessList, Reaped, SandboxList, SecretList,
@@ -35,7 +34,7 @@ use motu_core::runtime::Connection;
 use motu_core::sandbox::{CreateSandbox, Fork, Keepalive, ListSandboxes, Sandbox};
 use motu_core::secret::{SecretSummary, SetSecret};
 use motu_core::template::{RebuildTemplate, SaveTemplate, Template, TemplateDefinition};
-use motu_core::{Error, Project, Result, SandboxId, Service};
+use motu_core::{Error, Isolation, Project, Result, SandboxId, Service};
 use motu_link::message as link;
 
 /// Calls a guest; a broken connection is reported as the state of the sandbox.
@@ -73,6 +72,10 @@ impl Service for Engine {
         let mut facts = Facts::default();
         self.sandboxes.table.get(id)?.sandbox().facts(&mut facts);
         Some(facts)
+    }
+
+    fn walls(&self, named: motu_core::leave::Named<'_>) -> Result<Option<Isolation>> {
+        self.terminals.walls(named)
     }
 
     fn owner(&self, id: &SandboxId) -> Option<String> {
@@ -212,8 +215,8 @@ impl Service for Engine {
         }
     }
 
-    async fn resolve_environment(&self, name: String, within: &Project) -> Result<String> {
-        self.sandboxes.environment_of(&within.owner(), &name).await
+    async fn resolve_environment(&self, name: String, within: &Project) -> Result<(String, bool)> {
+        self.environments.meant(name, within).await
     }
 
     async fn create_sandbox(&self, request: CreateSandbox) -> Result<Sandbox> {
@@ -232,7 +235,7 @@ impl Service for Engine {
         match self.sandboxes.shared.store.get(id).await? {
             Some(row) => Ok(row.sandbox),
             None => Err(Error::not_found(format!("there is no sandbox {id}"))
-                .hint(hint![verb("list_sandboxes"), " lists them"])),
+                .hint(hint![hint::verb("list_sandboxes"), " lists them"])),
         }
     }
 

@@ -9,7 +9,7 @@ use crate::{
     download::{Pinned, Staged},
     error::EnvironmentError,
     oci::{
-        RegistryOptions,
+        Account, RegistryOptions,
         manifest::{Descriptor, json, malformed},
         registry::Registry,
     },
@@ -44,8 +44,10 @@ pub async fn artifact(name: &str, what: &str, to: &Path) -> Result<(), Environme
         ));
     };
     // Looking for a login may run a program.
-    let made =
-        tokio::task::spawn_blocking(move || Registry::new(reference, &RegistryOptions::default()));
+    let made = tokio::task::spawn_blocking(move || {
+        // Its name is in the operator's configuration.
+        Registry::new(reference, &Account::Operator, &RegistryOptions::default())
+    });
     let registry = made
         .await
         .map_err(|_| malformed(what, "looking for a login panicked"))?;

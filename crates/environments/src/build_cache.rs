@@ -1,37 +1,43 @@
 //! The build cache.
 //!
 //! ```text
-//! <home>/cache/build/
+//! <home>/cache/build/       of the host's users; build-of/<project>/ has the same of a project
+//!   key                     goes into every other key, so that nobody else can make one
 //!   layers/sha256-<hex>     what one step changed, by its digest
 //!   steps/<key>             which layer a step made; the key says all that it depends on
 //!   roots/<key>             which tree a base and its layers make
 //!   trees/sha256-<hex>      what is in a tree (see `growing`)
 //!   mounts/<key>            what a cache mount held last
-//!   contexts/<id>           files on their way into a build
+//! <home>/cache/contexts/<owner>/<id>    files on their way into a build, which are no cache
 //! ```
 //!
 //! Everything is staged and renamed; a layer is verified by digest whenever it is used, so a
-//! damaged one is never used. Anything may be removed at any time: it is made again.
+//! damaged one is never used. Anything may be removed while no build holds the cache: it is made
+//! again.
 
 use std::{
     fs::{self, File},
-    io::{self, Write as _},
+    io::{self, Read as _, Write as _},
+    os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
+    sync::Arc,
     time::SystemTime,
 };
 
+use rustix::rand::GetRandomFlags;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::{
     digest,
     error::{EnvironmentError, IoContext as _},
+    held::{Hold, Holds},
     layer::write::LayerWriter,
     store::private_directory,
 };
 
 const FORMAT_VERSION: u32 = 1;
-const DIRECTORIES: [&str; 6] = ["layers", "steps", "roots", "trees", "mounts", "contexts"];
+const DIRECTORIES: [&str; 5] = ["layers", "steps", "roots", "trees", "mounts"];
 
 /// The result of one step.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,10 +56,26 @@ impl StepRecord {
     }
 }
 
-/// The build cache of one home directory.
+/// Most records of steps, and of trees, that one cache keeps; the oldest go first.
+const MAX_RECORDS: usize = 10_000;
+/// The length of a cache's key.
+const KEY_BYTES: usize = 32;
+
+/// One build cache: of the host's users, or of one project. It stays for as long as this lives.
 #[derive(Debug, Clone)]
 pub struct BuildCache {
     dir: PathBuf,
+    contexts: PathBuf,
+    key: [u8; KEY_BYTES],
+    holds: Holds,
+    hold: Arc<Hold>,
+}
+
+/// Files that are on their way into builds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Waiting {
+    pub contexts: u64,
+    pub bytes: u64,
 }
 
 /// A layer, or the contents of a mount, being written; removed on drop unless kept.
@@ -70,11 +92,29 @@ impl Drop for NewLayer {
 }
 
 impl BuildCache {
-    pub(crate) fn open(dir: PathBuf) -> Result<Self, EnvironmentError> {
-        for name in DIRECTORIES {
-            private_directory(&dir.join(name))?;
-        }
-        Ok(Self { dir })
+    pub(crate) fn open(
+        dir: PathBuf,
+        contexts: PathBuf,
+        holds: &Holds,
+    ) -> Result<Self, EnvironmentError> {
+        private_directory(&contexts)?;
+        let (hold, made) = holds.take_cache(&dir, || {
+            let mut names = DIRECTORIES.iter();
+            names.try_for_each(|name| private_directory(&dir.join(name)))?;
+            key(&dir.join("key"))
+        });
+        Ok(Self {
+            key: made?,
+            dir,
+            contexts,
+            holds: holds.clone(),
+            hold: Arc::new(hold),
+        })
+    }
+
+    /// A secret of this cache: what is hashed with it cannot be guessed by trying values.
+    pub fn key(&self) -> &[u8] {
+        &self.key
     }
 
     pub fn layer(&self, digest: &str) -> PathBuf {
@@ -172,27 +212,54 @@ impl BuildCache {
     /// The path for a new context.
     pub fn new_context(&self) -> PathBuf {
         let name = Uuid::now_v7().simple().to_string();
-        self.dir.join("contexts").join(name)
+        self.contexts.join(name)
     }
 
     pub fn context(&self, id: &str) -> Option<PathBuf> {
         let plain = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_alphanumeric());
-        let path = self.dir.join("contexts").join(id);
+        let path = self.contexts.join(id);
         (plain && path.is_file()).then_some(path)
     }
 
+    /// What waits for a build, after contexts that nobody came for have been removed.
+    pub fn waiting(&self, stale: std::time::Duration) -> Waiting {
+        let mut waiting = Waiting::default();
+        for (path, at, size) in files(&self.contexts) {
+            let age = SystemTime::now().duration_since(at);
+            if age.is_ok_and(|age| age > stale) {
+                let _ = fs::remove_file(path);
+                continue;
+            }
+            waiting.contexts += 1;
+            waiting.bytes += size;
+        }
+        waiting
+    }
+
     /// Removes the least recently used files until at most `most` bytes are left, and unfinished
-    /// contexts and layers.
+    /// contexts and layers: unless another build works with this cache, which needs its layers.
     pub fn trim(&self, most: u64, stale: std::time::Duration) {
+        self.waiting(stale);
+        self.holds
+            .if_alone(&self.hold, || self.trim_alone(most, stale));
+    }
+
+    fn trim_alone(&self, most: u64, stale: std::time::Duration) {
+        for name in ["steps", "roots"] {
+            let mut records = files(&self.dir.join(name));
+            records.sort_by_key(|(_, at, _)| *at);
+            let extra = records.len().saturating_sub(MAX_RECORDS);
+            for (path, ..) in records.into_iter().take(extra) {
+                let _ = fs::remove_file(path);
+            }
+        }
         let now = SystemTime::now();
         let is_stale = |at: SystemTime| now.duration_since(at).is_ok_and(|age| age > stale);
         let mut left = Vec::new();
-        for name in ["layers", "mounts", "contexts"] {
+        for name in ["layers", "mounts"] {
             for (path, at, size) in files(&self.dir.join(name)) {
-                let unfinished = name == "contexts"
-                    || path
-                        .file_name()
-                        .is_some_and(|file| file.as_encoded_bytes().starts_with(b"."));
+                let file = path.file_name();
+                let unfinished = file.is_some_and(|file| file.as_encoded_bytes().starts_with(b"."));
                 if unfinished {
                     if is_stale(at) {
                         let _ = fs::remove_file(path);
@@ -212,6 +279,38 @@ impl BuildCache {
             let _ = fs::remove_file(path);
         }
     }
+}
+
+/// The key of a cache, made where there is none. With a new one nothing in the cache is found again.
+fn key(path: &Path) -> Result<[u8; KEY_BYTES], EnvironmentError> {
+    let mut key = [0; KEY_BYTES];
+    if let Ok(mut file) = File::open(path)
+        && file.read_exact(&mut key).is_ok()
+    {
+        return Ok(key);
+    }
+    let mut filled = 0;
+    while filled < KEY_BYTES {
+        let random = rustix::rand::getrandom(&mut key[filled..], GetRandomFlags::empty());
+        filled += random.at("making", path)?;
+    }
+    let staged = path.with_extension(format!("new-{}", Uuid::now_v7().simple()));
+    let mut options = File::options();
+    let file = options
+        .create_new(true)
+        .write(true)
+        .mode(0o600)
+        .open(&staged);
+    let written = file.and_then(|mut file| {
+        file.write_all(&key)?;
+        file.sync_all()?;
+        fs::rename(&staged, path)
+    });
+    if written.is_err() {
+        let _ = fs::remove_file(&staged);
+    }
+    written.at("writing", path)?;
+    Ok(key)
 }
 
 fn files(dir: &Path) -> Vec<(PathBuf, SystemTime, u64)> {
@@ -245,4 +344,30 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
         let _ = fs::remove_file(&staged);
     }
     written
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn records_are_bounded_and_nothing_is_trimmed_beside_another_build() {
+        let home = tempfile::tempdir().unwrap();
+        let holds = Holds::default();
+        let open = || {
+            let (dir, contexts) = (home.path().join("cache"), home.path().join("contexts"));
+            BuildCache::open(dir, contexts, &holds).unwrap()
+        };
+        let (one, other) = (open(), open());
+        for number in 0..=MAX_RECORDS {
+            fs::write(one.dir.join("steps").join(number.to_string()), "").unwrap();
+        }
+        let count = || fs::read_dir(one.dir.join("steps")).unwrap().count();
+        one.trim(0, Duration::ZERO);
+        assert_eq!(count(), MAX_RECORDS + 1);
+        drop(other);
+        one.clone().trim(0, Duration::ZERO);
+        assert_eq!(count(), MAX_RECORDS);
+    }
 }

@@ -21,6 +21,12 @@ const IMAGE_SECONDS: u64 = 30;
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct EnvironmentInfo {
     pub name: String,
+    /// Whose it is; empty for the host's.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub owner: String,
+    /// The template whose setup made it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub made_for: Option<String>,
     pub description: String,
     pub installed: bool,
     /// Installed, but made from an older recipe: a pull would rebuild it.
@@ -54,6 +60,8 @@ pub struct EnvironmentInfo {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Environment {
     pub name: String,
+    /// Whose it is; empty for the host's.
+    pub owner: String,
     /// Content digest, `sha256:<hex>`.
     pub digest: String,
     /// The root filesystem. Nobody may write to it.
@@ -73,6 +81,8 @@ pub struct Environment {
 pub(crate) fn catalog_info(entry: &CatalogEntry) -> EnvironmentInfo {
     EnvironmentInfo {
         name: entry.name.clone(),
+        owner: String::new(),
+        made_for: None,
         description: entry.description.clone(),
         installed: false,
         outdated: false,
@@ -109,12 +119,19 @@ pub(crate) fn installed_info(
         .iter()
         .filter(|package| is_asked_for(&package.name))
         .map(|package| (package.name.clone(), package.version.clone()));
+    // That others made the same files before is nobody's business.
+    let created_at = match record.owner() {
+        "" => blob.created_at.clone(),
+        _ => record.pulled_at.clone(),
+    };
     Ok(EnvironmentInfo {
         installed: true,
         outdated: entry.is_some_and(|entry| entry.recipe_hash() != record.recipe_hash),
         digest: Some(record.digest),
         size_bytes: blob.size_bytes,
-        created_at: Some(blob.created_at.clone()),
+        created_at: Some(created_at),
+        owner: record.owner.unwrap_or_default(),
+        made_for: record.made_for,
         packages_count: Some(blob.packages.len() as u64),
         packages: named.collect(),
         architecture: blob.architecture.clone(),
@@ -133,6 +150,7 @@ pub(crate) fn environment(
 ) -> Result<Environment, EnvironmentError> {
     let base = Environment {
         name: record.name,
+        owner: record.owner.unwrap_or_default(),
         digest: record.digest,
         root,
         default_user: String::new(),
@@ -181,6 +199,8 @@ fn recipe_of<'a>(
 fn image_info(image: &ImageInfo) -> EnvironmentInfo {
     EnvironmentInfo {
         name: image.reference.clone(),
+        owner: String::new(),
+        made_for: None,
         description: image.description(),
         installed: true,
         outdated: false,

@@ -4,7 +4,7 @@
 //! all callers. Blocking work runs on blocking threads; the steps of a build are in `build`.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashMap,
     fmt,
     path::Path,
     sync::{
@@ -14,7 +14,6 @@ use std::{
     time::Duration,
 };
 
-use serde::{Deserialize, Serialize};
 use tokio::{runtime::Handle, sync::broadcast};
 
 use crate::{
@@ -22,15 +21,17 @@ use crate::{
     catalog::{self, CatalogEntry},
     describe::{self, Environment, EnvironmentInfo, catalog_info, installed_info},
     error::EnvironmentError,
+    held::Hold,
     image::Import,
     name,
-    oci::RegistryOptions,
-    privilege::{self, Privilege},
+    oci::{Account, RegistryOptions},
+    privilege::Privilege,
     process::Cancel,
     progress::{Progress, ProgressEvent},
     reference::{self, Origin},
     remembered::{Remembered, Stamp},
     store::{NameRecord, Store},
+    title::{OfOlder, Title},
     verify,
 };
 
@@ -43,18 +44,6 @@ pub const PULL_TIMEOUT: Duration = Duration::from_secs(60 * 60);
 /// Events a slow watcher of a shared pull may lag behind before it misses some.
 const SHARED_EVENTS: usize = 256;
 
-/// What a prune or a removal freed.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct Pruned {
-    /// Names that are no longer installed.
-    pub names: Vec<String>,
-    /// Digests that were removed.
-    pub digests: Vec<String>,
-    /// Disk space freed.
-    pub bytes: u64,
-}
-
 /// The environments of one home directory. Clones share everything.
 #[derive(Clone)]
 pub struct Environments {
@@ -64,7 +53,7 @@ pub struct Environments {
 struct Inner {
     store: Arc<Store>,
     catalog: Vec<CatalogEntry>,
-    flights: Mutex<HashMap<String, Arc<Flight>>>,
+    flights: Mutex<HashMap<(Account, String), Arc<Flight>>>,
     remembered: Remembered,
     options: RegistryOptions,
 }
@@ -105,6 +94,12 @@ impl Environments {
                 options,
             }),
         })
+    }
+
+    /// Says how it is known whose environments are that are older than owners. Without it they are
+    /// the host's.
+    pub fn read_older_by(&self, rule: OfOlder) {
+        self.inner.store.read_older_by(rule);
     }
 
     /// Fails with the reason if no environment can be installed on this host.
@@ -154,21 +149,43 @@ impl Environments {
         blocking(move || this.describe(&name)).await
     }
 
-    /// Builds or downloads the environment unless it is installed. A tag of an image is looked up
-    /// again each time. Concurrent pulls of the same name share one pull and its progress. Dropping
-    /// the future cancels the pull it started.
+    /// [`Self::pull_for`] whoever runs this host.
     pub async fn pull(
         &self,
         name: &str,
         progress: Progress,
     ) -> Result<EnvironmentInfo, EnvironmentError> {
+        self.pull_for(Account::Operator, None, name, progress).await
+    }
+
+    /// Builds or downloads the environment unless it is installed. A tag of an image is looked up
+    /// again each time. Concurrent pulls of the same name on the same account share one pull and its
+    /// progress. Dropping the future cancels the pull it started. An image gets this title; without
+    /// one it is the host's, under its own name. What the catalog has is always the host's.
+    pub async fn pull_for(
+        &self,
+        account: Account,
+        title: Option<Title>,
+        name: &str,
+        progress: Progress,
+    ) -> Result<EnvironmentInfo, EnvironmentError> {
         name::validate(name)?;
         let target = self.target(name)?;
-        let stored = target.name();
+        let account = match &target {
+            // What the catalog's are made from, and from where, is the operator's choice.
+            Target::Catalog(_) => Account::Operator,
+            Target::Image(_) => account,
+        };
+        let title = match (&target, title) {
+            (Target::Image(_), Some(title)) => title,
+            _ => Title::of_host(target.name()),
+        };
+        let stored = title.name.clone();
+        name::validate(&stored)?;
         if self.is_current(&target).await? {
             return self.inspect(&stored).await;
         }
-        let flight = self.flight(&stored);
+        let flight = self.flight((account.clone(), stored.clone()));
         let arrivals = flight.arrivals.load(Ordering::SeqCst);
         let mut events = flight.events.subscribe();
         let _turn = loop {
@@ -184,6 +201,7 @@ impl Environments {
             }
         };
         let arrived = flight.arrivals.load(Ordering::SeqCst) > arrivals;
+        let mut held = None;
         if !arrived && !self.is_current(&target).await? {
             let shared = flight.events.clone();
             let everyone = Progress::new(move |event: ProgressEvent| {
@@ -193,10 +211,39 @@ impl Environments {
             });
             // Drop our own subscription: nobody reads it.
             drop(events);
-            self.make(target, everyone).await?;
+            held = Some(self.make(target, title, account, everyone).await?);
             flight.arrivals.fetch_add(1, Ordering::SeqCst);
         }
-        self.inspect(&stored).await
+        let found = self.inspect(&stored).await;
+        drop(held);
+        found
+    }
+
+    /// Whose the installed environment of that name is, empty for the host's; `None` when there is
+    /// none.
+    pub async fn whose(&self, name: &str) -> Result<Option<String>, EnvironmentError> {
+        name::validate(name)?;
+        let stored = self.stored_name(name);
+        let file = self.inner.store.name_file(&stored);
+        if let Some(found) = self.inner.remembered.find(&stored, &file) {
+            return Ok(Some(found.owner));
+        }
+        let store = self.inner.store.clone();
+        let record = blocking(move || store.name(&stored)).await?;
+        Ok(record.map(|record| record.owner().to_owned()))
+    }
+
+    /// Keeps a tree that is installed from being collected.
+    pub async fn hold(&self, digest: &str) -> Result<Hold, EnvironmentError> {
+        let (store, digest) = (self.inner.store.clone(), digest.to_owned());
+        blocking(move || store.hold_there(&digest).map(|(hold, _)| hold)).await
+    }
+
+    /// Digests that work in progress holds.
+    pub fn held(&self) -> Vec<String> {
+        let mut held = self.inner.store.holds().all();
+        held.retain(|what| crate::digest::is_valid(what));
+        held
     }
 
     /// The installed environment of that name.
@@ -236,95 +283,31 @@ impl Environments {
         blocking(move || verify::verify(&store, &digest, &watched)).await
     }
 
-    /// Removes one installed environment, unless its digest is in use.
-    pub async fn remove(
-        &self,
-        name: &str,
-        in_use: &HashSet<String>,
-    ) -> Result<Pruned, EnvironmentError> {
-        name::validate(name)?;
-        let (store, in_use) = (self.inner.store.clone(), in_use.clone());
-        let name = self.stored_name(name);
-        blocking(move || {
-            let Some(record) = store.name(&name)? else {
-                return Err(EnvironmentError::NotInstalled { name });
-            };
-            // Another name may still refer to it.
-            let mut others = store.names()?.into_iter().filter(|other| *other != name);
-            let meant = |other: String| {
-                let other = store.name(&other).ok().flatten();
-                other.is_some_and(|other| other.digest == record.digest)
-            };
-            if in_use.contains(&record.digest) && !others.any(meant) {
-                return Err(EnvironmentError::InUse {
-                    name,
-                    digest: record.digest,
-                });
-            }
-            sweep(
-                &store,
-                |names| {
-                    names.retain(|other| other.digest == record.digest && other.name == name);
-                },
-                &in_use,
-            )
-        })
-        .await
-    }
-
     /// Gives an installed environment another, unused name.
-    pub async fn tag(&self, name: &str, new: &str) -> Result<EnvironmentInfo, EnvironmentError> {
+    pub async fn tag(&self, name: &str, new: Title) -> Result<EnvironmentInfo, EnvironmentError> {
         name::validate(name)?;
-        self.own_name(new)?;
-        let (this, name, new) = (self.clone(), name.to_owned(), new.to_owned());
+        self.check_own_name(&new)?;
+        let (this, name) = (self.clone(), name.to_owned());
         blocking(move || {
             let store = &this.inner.store;
             let _guard = store.lock()?;
             let Some(record) = store.name(&this.stored_name(&name))? else {
                 return Err(this.missing(&name));
             };
-            match store.name(&new)? {
+            match store.name(&new.name)? {
                 Some(other) if other.digest != record.digest => {
-                    return Err(EnvironmentError::NameTaken { name: new });
+                    return Err(EnvironmentError::NameTaken { name: new.name });
                 }
                 _ => {}
             }
             store.write_name(&NameRecord {
-                name: new.clone(),
+                format_version: NameRecord::VERSION,
+                name: new.name.clone(),
+                owner: Some(new.owner),
+                made_for: new.made_for,
                 ..record
             })?;
-            this.describe(&new)
-        })
-        .await
-    }
-
-    /// Removes blobs without a name; with `all`, also every installed environment and all cached
-    /// packages and layers. A digest in use is never removed.
-    pub async fn prune(
-        &self,
-        in_use: &HashSet<String>,
-        all: bool,
-    ) -> Result<Pruned, EnvironmentError> {
-        let (store, in_use) = (self.inner.store.clone(), in_use.clone());
-        blocking(move || {
-            let mut pruned = sweep(
-                &store,
-                |names| {
-                    names.retain(|name| all && !in_use.contains(&name.digest));
-                },
-                &in_use,
-            )?;
-            if all {
-                for cache in [
-                    store.package_cache(),
-                    store.layer_cache(),
-                    store.build_cache(),
-                ] {
-                    pruned.bytes += privilege::disk_usage(&cache);
-                    store.privilege().remove_tree(&cache)?;
-                }
-            }
-            Ok(pruned)
+            this.describe(&new.name)
         })
         .await
     }
@@ -338,10 +321,13 @@ impl Environments {
     }
 
     /// Checks a name chosen by a caller: not in the catalog, and not one that states an origin.
-    pub(crate) fn own_name(&self, name: &str) -> Result<(), EnvironmentError> {
+    pub fn check_own_name(&self, title: &Title) -> Result<(), EnvironmentError> {
+        let name = &title.name;
         name::validate(name)?;
-        if self.entry(name).is_some() || reference::is_explicit(name) {
-            return Err(EnvironmentError::NameTaken { name: name.into() });
+        let explicit = [name, &title.short].map(|name| reference::is_explicit(name));
+        if self.entry(name).is_some() || explicit.contains(&true) {
+            let name = title.short.clone();
+            return Err(EnvironmentError::NameTaken { name });
         }
         Ok(())
     }
@@ -355,7 +341,13 @@ impl Environments {
         blocking(move || build::is_current(&store, &entry)).await
     }
 
-    async fn make(&self, target: Target, progress: Progress) -> Result<(), EnvironmentError> {
+    async fn make(
+        &self,
+        target: Target,
+        title: Title,
+        account: Account,
+        progress: Progress,
+    ) -> Result<Hold, EnvironmentError> {
         let cancel = Cancel::default();
         let store = self.inner.store.clone();
         match target {
@@ -374,10 +366,12 @@ impl Environments {
                 let import = Import {
                     store,
                     name: name.clone(),
+                    title,
                     origin,
                     progress,
                     cancel: cancel.clone(),
                     options: self.inner.options.clone(),
+                    account,
                     runtime: Handle::current(),
                 };
                 within(PULL_TIMEOUT, name, cancel, move || import.run()).await
@@ -385,13 +379,15 @@ impl Environments {
         }
     }
 
-    fn flight(&self, name: &str) -> Arc<Flight> {
+    fn flight(&self, whose: (Account, String)) -> Arc<Flight> {
         let mut flights = self
             .inner
             .flights
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        let flight = flights.entry(name.to_owned()).or_insert_with(|| {
+        // Those that nobody waits for are over: names are callers' words, and there are many.
+        flights.retain(|_, flight| Arc::strong_count(flight) > 1);
+        let flight = flights.entry(whose).or_insert_with(|| {
             Arc::new(Flight {
                 turn: tokio::sync::Mutex::default(),
                 events: broadcast::Sender::new(SHARED_EVENTS),
@@ -415,7 +411,7 @@ impl Environments {
     }
 
     /// The spelling a name is stored under.
-    fn stored_name(&self, name: &str) -> String {
+    pub(crate) fn stored_name(&self, name: &str) -> String {
         let is_known =
             self.entry(name).is_some() || !matches!(self.inner.store.name(name), Ok(None));
         match Origin::parse(name) {
@@ -486,50 +482,20 @@ impl fmt::Debug for Environments {
     }
 }
 
-/// Removes the names that `choose` leaves in the list, then every blob that no remaining name or
-/// sandbox needs.
-fn sweep(
-    store: &Store,
-    choose: impl FnOnce(&mut Vec<NameRecord>),
-    in_use: &HashSet<String>,
-) -> Result<Pruned, EnvironmentError> {
-    // Deleting takes long and happens when `staging` is dropped, after the lock is released.
-    let staging = store.stage()?;
-    let mut pruned = Pruned::default();
-    let _guard = store.lock()?;
-    let mut all = Vec::new();
-    for name in store.names()? {
-        // An unreadable record stops here: its blob might be needed.
-        all.extend(store.name(&name)?);
-    }
-    let mut needed: HashSet<String> = in_use.clone();
-    let mut chosen = all.clone();
-    choose(&mut chosen);
-    for record in all {
-        if chosen.contains(&record) {
-            store.remove_name(&record.name)?;
-            pruned.names.push(record.name);
-        } else {
-            needed.insert(record.digest);
-        }
-    }
-    for digest in store.blobs()? {
-        if !needed.contains(&digest) {
-            pruned.bytes += privilege::disk_usage(&store.blob(&digest));
-            store.discard_blob(&digest, &staging)?;
-            pruned.digests.push(digest);
-        }
-    }
-    Ok(pruned)
+/// The full name of an image in a registry, under which the host has it.
+pub fn full_name(name: &str) -> Option<String> {
+    Origin::parse(name)
+        .filter(|origin| !origin.is_host_path())
+        .map(|origin| origin.name())
 }
 
 /// Runs blocking work until its time limit, or until the future is dropped.
-pub(crate) async fn within(
+pub(crate) async fn within<T: Send + 'static>(
     limit: Duration,
     name: String,
     cancel: Cancel,
-    work: impl FnOnce() -> Result<(), EnvironmentError> + Send + 'static,
-) -> Result<(), EnvironmentError> {
+    work: impl FnOnce() -> Result<T, EnvironmentError> + Send + 'static,
+) -> Result<T, EnvironmentError> {
     let _ends_the_work = cancel.on_drop();
     let mut work = std::pin::pin!(blocking(work));
     tokio::select! {

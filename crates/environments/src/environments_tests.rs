@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::store::tests::install;
+use std::collections::HashSet;
 
 struct Fixture {
     _home: tempfile::TempDir,
@@ -142,13 +143,19 @@ async fn a_tag_is_a_second_name_of_the_same_thing() {
     let fixture = Fixture::new();
     let digest = fixture.install("debian:12", "one");
     let environments = &fixture.environments;
-    let tagged = environments.tag("debian:12", "mine:1").await.unwrap();
+    let tagged = environments
+        .tag("debian:12", Title::of_host("mine:1"))
+        .await
+        .unwrap();
     assert_eq!(
         (tagged.name.as_str(), tagged.digest),
         ("mine:1", Some(digest.clone()))
     );
     let taken = |new: &'static str| async move {
-        let refused = environments.tag("debian:12", new).await.unwrap_err();
+        let refused = environments
+            .tag("debian:12", Title::of_host(new))
+            .await
+            .unwrap_err();
         assert!(
             matches!(refused, EnvironmentError::NameTaken { .. }),
             "{refused}"

@@ -44,7 +44,7 @@ pub enum EnvironmentError {
     Cancelled { name: String },
     #[error("no space left while {context}")]
     NoSpace { context: String },
-    #[error("environment {name:?} is in use by a sandbox")]
+    #[error("environment {name:?} is in use by a sandbox or a build")]
     InUse { name: String, digest: String },
     #[error("{name:?} is the name of another environment, or of where one comes from")]
     NameTaken { name: String },
@@ -56,6 +56,8 @@ pub enum EnvironmentError {
     TooLarge { what: &'static str, limit: u64 },
     #[error("registry {registry} cannot be reached: {reason}")]
     Unreachable { registry: String, reason: String },
+    #[error("registry {registry} leads to {place}, which callers with keys may not reach")]
+    OutOfReach { registry: String, place: String },
     #[error("registry {registry} sent nothing for {seconds} s")]
     Stalled { registry: String, seconds: u64 },
     #[error("registry {registry} gives {repository} only to those who log in")]
@@ -103,12 +105,18 @@ impl EnvironmentError {
                 .map(|first| format!("did you mean {first}?")),
             Self::ToolMissing { hint, .. } => Some(hint.clone()),
             Self::NoIdMap(lacking) => Some(lacking.fix()),
-            Self::InUse { .. } => Some("destroy the sandboxes that use it first".to_owned()),
+            Self::InUse { .. } => {
+                Some("destroy the sandboxes that use it first, or wait for the build".to_owned())
+            }
             Self::NameTaken { .. } => Some("choose another word, such as mine:1".to_owned()),
             Self::Corrupt { .. } => Some("pull it again to rebuild it".to_owned()),
             Self::AuthRequired { registry, .. } => Some(format!(
                 "docker login {registry}, or check the spelling: some registries say this of \
                  what they do not have"
+            )),
+            Self::OutOfReach { place, .. } => Some(format!(
+                "whoever runs this host can allow it: \"{place}\" in `allow` of [registries] in \
+                 config.toml"
             )),
             Self::Registry { status: 404, .. } => {
                 Some("check the spelling of repository and tag".to_owned())

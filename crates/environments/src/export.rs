@@ -27,12 +27,16 @@ use crate::{
     environments::{Environments, PULL_TIMEOUT, blocking, within},
     error::{EnvironmentError, IoContext as _},
     image::Import,
-    oci::manifest::{REF_NAME, architecture},
+    oci::{
+        Account,
+        manifest::{REF_NAME, architecture},
+    },
     pack,
     process::Cancel,
     progress::Progress,
     reference::Origin,
     store::{Staging, Store},
+    title::Title,
 };
 
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
@@ -65,6 +69,7 @@ impl Environments {
     pub async fn export(&self, name: &str) -> Result<Export, EnvironmentError> {
         let found = self.resolve(name).await?;
         let info = self.inspect(name).await?;
+        let _stays = self.hold(&found.digest).await?;
         let store = self.store().clone();
         let cancel = Cancel::default();
         let _ends_the_reader = cancel.on_drop();
@@ -83,12 +88,13 @@ impl Environments {
         .await
     }
 
-    /// Makes an environment of an archive, under a name of the caller's own or the one in it.
-    /// A name that meant something else means this afterwards.
+    /// Makes an environment of an archive, under a name of the caller's own or the one in it, with
+    /// the title that such a name gets. A name that meant something else means this afterwards.
     pub async fn import(
         &self,
         archive: Arriving,
         name: Option<&str>,
+        titled: impl FnOnce(&str) -> Title,
         progress: Progress,
     ) -> Result<EnvironmentInfo, EnvironmentError> {
         let path = archive.path();
@@ -99,20 +105,26 @@ impl Environments {
                 blocking(move || crate::image::name_in(&path)).await?
             }
         };
-        self.own_name(&name)?;
+        let title = titled(&name);
+        self.check_own_name(&title)?;
+        let name = title.name.clone();
         let cancel = Cancel::default();
         let import = Import {
             store: self.store().clone(),
             name: name.clone(),
+            title,
             origin: Origin::OciArchive(path),
             progress,
             cancel: cancel.clone(),
             options: self.options(),
+            account: Account::Operator,
             runtime: Handle::current(),
         };
-        within(PULL_TIMEOUT, name.clone(), cancel, move || import.run()).await?;
+        let held = within(PULL_TIMEOUT, name.clone(), cancel, move || import.run()).await?;
         drop(archive);
-        self.inspect(&name).await
+        let found = self.inspect(&name).await;
+        drop(held);
+        found
     }
 }
 

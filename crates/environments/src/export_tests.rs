@@ -98,7 +98,12 @@ async fn what_goes_out_comes_back_the_same() {
     let arriving = elsewhere.arriving().await.unwrap();
     arriving.fill(bytes.as_slice()).unwrap();
     let back = elsewhere
-        .import(arriving, None, Progress::none())
+        .import(
+            arriving,
+            None,
+            |name| Title::of_host(name),
+            Progress::none(),
+        )
         .await
         .unwrap();
     assert_eq!(back.name, "mine:1");
@@ -131,7 +136,14 @@ async fn archives_of_strangers_are_refused_with_a_reason() {
     ] {
         let arriving = environments.arriving().await.unwrap();
         arriving.fill(bytes).unwrap();
-        let refused = environments.import(arriving, name, Progress::none()).await;
+        let refused = environments
+            .import(
+                arriving,
+                name,
+                |name| Title::of_host(name),
+                Progress::none(),
+            )
+            .await;
         let refused = refused.unwrap_err();
         assert!(
             matches!(refused, EnvironmentError::Malformed { .. }),
@@ -140,7 +152,12 @@ async fn archives_of_strangers_are_refused_with_a_reason() {
     }
     let arriving = environments.arriving().await.unwrap();
     let taken = environments
-        .import(arriving, Some("debian:12"), Progress::none())
+        .import(
+            arriving,
+            Some("debian:12"),
+            |name| Title::of_host(name),
+            Progress::none(),
+        )
         .await;
     assert!(matches!(taken, Err(EnvironmentError::NameTaken { .. })));
     let left = fs::read_dir(home.path().join("environments/staging")).unwrap();

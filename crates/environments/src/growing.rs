@@ -33,10 +33,12 @@ use crate::{
     environments::{Environments, blocking},
     error::{EnvironmentError, IoContext as _},
     finish,
+    held::Hold,
     layer::{self, Budget, Merged, index, index::Section, merge::What},
     pack,
     process::{self, Cancel},
     store::{BlobRecord, NameRecord, Staging, Store},
+    title::Title,
     tree::{Captured, TreeWriter, Verdict},
     unpack::{Failure, unpack_into},
 };
@@ -75,6 +77,8 @@ pub struct Workplace {
     bytes: u64,
     disks: u32,
     cancel: Cancel,
+    /// What it begins with stays for as long as it is worked on.
+    _base: Option<Hold>,
 }
 
 impl Environments {
@@ -84,34 +88,38 @@ impl Environments {
         blocking(move || Workplace::open(store, base)).await
     }
 
-    /// Gives an installed tree a name and settings. Returns false if the tree is not installed.
+    /// Gives an installed tree a title and settings, and holds it; `None` if the tree is not
+    /// installed.
     pub async fn settle(
         &self,
         digest: &str,
+        title: Title,
         image: ImageInfo,
         made_from: String,
-    ) -> Result<bool, EnvironmentError> {
-        self.own_name(&image.reference)?;
+    ) -> Result<Option<Hold>, EnvironmentError> {
+        self.check_own_name(&title)?;
         let (store, digest) = (self.store().clone(), digest.to_owned());
         blocking(move || {
             let _guard = store.lock()?;
             if store.blob_record(&digest).is_err() {
-                return Ok(false);
+                return Ok(None);
             }
-            store.write_name(&name_record(digest, image, made_from))?;
-            Ok(true)
+            let hold = store.hold(&digest);
+            store.write_name(&name_record(digest, title, image, made_from))?;
+            Ok(Some(hold))
         })
         .await
     }
 
-    /// What builds leave for the next one.
-    pub fn build_cache(&self) -> Result<BuildCache, EnvironmentError> {
-        BuildCache::open(self.store().build_cache())
-    }
-
-    /// Whether a name may be used for a build's result.
-    pub fn check_own_name(&self, name: &str) -> Result<(), EnvironmentError> {
-        self.own_name(name)
+    /// What builds of the host's users leave for the next one, or those of the project that is this
+    /// owner.
+    pub fn build_cache(&self, project: Option<&str>) -> Result<BuildCache, EnvironmentError> {
+        let store = self.store();
+        let dir = match project {
+            None => store.build_cache(),
+            Some(owner) => store.build_cache_of(owner),
+        };
+        BuildCache::open(dir, store.contexts_of(project), store.holds())
     }
 
     /// Whether a tree with this digest is installed, under any name.
@@ -139,9 +147,10 @@ impl Workplace {
                 bytes: 0,
                 disks: 0,
                 cancel,
+                _base: None,
             });
         };
-        let record = store.blob_record(&base)?;
+        let (hold, record) = store.hold_there(&base)?;
         let nodes = known_nodes(&store, &staging, &base, &cancel)?;
         Ok(Self {
             nodes,
@@ -152,6 +161,7 @@ impl Workplace {
             staging,
             disks: 0,
             cancel,
+            _base: Some(hold),
         })
     }
 
@@ -339,14 +349,20 @@ impl Workplace {
         Ok(kept)
     }
 
-    /// Registers the tree as an environment. Blocks.
-    pub fn seal(self, image: ImageInfo, made_from: String) -> Result<String, EnvironmentError> {
+    /// Registers the tree as an environment, and holds it until the caller has looked at it. Blocks.
+    pub fn seal(
+        self,
+        title: Title,
+        image: ImageInfo,
+        made_from: String,
+    ) -> Result<Hold, EnvironmentError> {
         let digest = self.digest.clone();
-        let name = name_record(digest.clone(), image, made_from);
+        let hold = self.store.hold(&digest);
+        let name = name_record(digest.clone(), title, image, made_from);
         if self.installed.is_some() {
             let _guard = self.store.lock()?;
             self.store.write_name(&name)?;
-            return Ok(digest);
+            return Ok(hold);
         }
         let captured = self.captured();
         let blob = BlobRecord {
@@ -362,7 +378,7 @@ impl Workplace {
         };
         self.store.commit(&self.staging, &blob, &name)?;
         remember_nodes(&self.store, &digest, &self.nodes);
-        Ok(digest)
+        Ok(hold)
     }
 
     fn captured(&self) -> Captured {
@@ -402,14 +418,19 @@ fn root_node() -> Node {
     }
 }
 
-fn name_record(digest: String, image: ImageInfo, made_from: String) -> NameRecord {
+fn name_record(digest: String, title: Title, image: ImageInfo, made_from: String) -> NameRecord {
     NameRecord {
         format_version: NameRecord::VERSION,
-        name: image.reference.clone(),
         digest,
         pulled_at: Timestamp::now().to_string(),
         recipe_hash: made_from,
-        image: Some(image),
+        image: Some(ImageInfo {
+            reference: title.name.clone(),
+            ..image
+        }),
+        name: title.name,
+        owner: Some(title.owner),
+        made_for: title.made_for,
     }
 }
 
@@ -436,7 +457,7 @@ fn known_nodes(
     digest: &str,
     cancel: &Cancel,
 ) -> Result<Nodes, EnvironmentError> {
-    let path = nodes_file(store, digest);
+    let path = store.list_of(digest);
     if let Ok(text) = fs::read(&path)
         && format!("sha256:{}", hex(&Sha256::digest(&text))) == digest
         && let Some(nodes) = digest::decode(&text)
@@ -464,16 +485,9 @@ fn known_nodes(
     Ok(summary.nodes)
 }
 
-fn nodes_file(store: &Store, digest: &str) -> PathBuf {
-    store
-        .build_cache()
-        .join("trees")
-        .join(digest.replace(':', "-"))
-}
-
 /// Best effort: a missing list is computed again.
 fn remember_nodes(store: &Store, digest: &str, nodes: &Nodes) {
-    let path = nodes_file(store, digest);
+    let path = store.list_of(digest);
     if let Err(error) = crate::build_cache::replace(&path, &digest::encode(nodes)) {
         tracing::debug!(%error, "caching the list of a tree failed");
     }

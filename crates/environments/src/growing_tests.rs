@@ -37,7 +37,7 @@ impl Fixture {
     }
 
     fn layer(&self, fill: impl FnOnce(&mut LayerWriter)) -> (PathBuf, String) {
-        let cache = self.environments.build_cache().unwrap();
+        let cache = self.environments.build_cache(None).unwrap();
         let (new, mut writer) = cache.new_layer().unwrap();
         fill(&mut writer);
         let (digest, _) = cache.keep_layer(new, writer).unwrap().unwrap();
@@ -97,7 +97,9 @@ async fn layers_replace_remove_and_add_and_the_base_stays() {
     let passwd = fs::metadata(root.join("etc/passwd")).unwrap();
     use std::os::unix::fs::MetadataExt as _;
     assert_eq!(passwd.nlink(), 2, "contents were copied");
-    let digest = place.seal(fixture.image.clone(), "test".into()).unwrap();
+    let title = Title::of_host("built:1");
+    let held = place.seal(title, fixture.image.clone(), "test".into());
+    let digest = held.unwrap().digest().to_owned();
     fixture.environments.verify("built:1").await.unwrap();
     assert_eq!(
         fixture
@@ -117,6 +119,13 @@ async fn layers_replace_remove_and_add_and_the_base_stays() {
         .remove(&name, &Default::default())
         .await
         .unwrap();
+    // The list of what was in it is gone, too; that of the other stays.
+    let lists = fixture.home.path().join("cache/build/trees");
+    let left: Vec<_> = fs::read_dir(lists)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    assert_eq!(left, [digest.replace(':', "-")]);
     fixture.environments.verify("built:1").await.unwrap();
 }
 
@@ -147,7 +156,9 @@ async fn a_tree_can_begin_as_nothing() {
     let layer = fixture.layer(|layer| file(layer, "app/tool", "x"));
     let mut place = fixture.environments.workplace(None).await.unwrap();
     place.apply(&[layer], &mut fixture.image).unwrap();
-    place.seal(fixture.image.clone(), "test".into()).unwrap();
+    let title = Title::of_host("built:1");
+    let sealed = place.seal(title, fixture.image.clone(), "test".into());
+    drop(sealed.unwrap());
     fixture.environments.verify("built:1").await.unwrap();
     let names = fixture.environments.resolve("built:1").await.unwrap().root;
     assert!(names.join("proc").is_dir() && names.join("app/tool").is_file());

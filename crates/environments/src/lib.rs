@@ -16,6 +16,7 @@ mod artifact;
 mod build;
 mod build_cache;
 mod catalog;
+mod collecting;
 mod confine;
 mod copying;
 mod describe;
@@ -26,6 +27,7 @@ mod error;
 mod export;
 mod finish;
 mod growing;
+mod held;
 mod image;
 mod layer;
 mod name;
@@ -37,6 +39,7 @@ mod progress;
 mod reference;
 mod remembered;
 mod store;
+mod title;
 mod tree;
 mod unpack;
 mod verify;
@@ -57,19 +60,26 @@ pub use about::{ImageInfo, LayerInfo};
 pub use artifact::{MAX_ARTIFACT_BYTES, artifact};
 pub use build_cache::{BuildCache, NewLayer, StepRecord};
 pub use catalog::{CatalogEntry, Variant};
+pub use collecting::Pruned;
 pub use describe::{Environment, EnvironmentInfo};
 pub use download::{Pinned, download};
-pub use environments::{BUILD_TIMEOUT, Environments, PULL_TIMEOUT, Pruned, reads_host_files};
+pub use environments::{BUILD_TIMEOUT, Environments, PULL_TIMEOUT, full_name, reads_host_files};
 pub use error::EnvironmentError;
 pub use export::{Arriving, Export};
 pub use growing::{Found, Place, Workplace, layers_over};
+pub use held::Hold;
 pub use layer::write::{FileAttributes, LayerWriter};
 pub use layer::{
     entry::{Decision, EntryKind, decide},
     merge_entries,
 };
 pub use name::{MAX_NAME_BYTES, suggest};
-pub use oci::RegistryOptions;
+pub use oci::{
+    Account, RegistryOptions,
+    reach::{NotARegistry, RegistryName},
+};
 pub use privilege::Privilege;
 pub use progress::{Progress, ProgressEvent};
+pub use reference::{is_pulled, is_spelled};
+pub use title::{OfOlder, Title};
 pub use tree::{MAX_ROOT_BYTES, MAX_ROOT_ENTRIES, Meta};

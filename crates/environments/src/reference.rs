@@ -130,6 +130,16 @@ pub(crate) fn is_explicit(name: &str) -> bool {
     }
 }
 
+/// Whether `stored` is the name under which an environment lies that was asked for as `asked`.
+pub fn is_spelled(stored: &str, asked: &str) -> bool {
+    stored == asked || Origin::parse(asked).is_some_and(|origin| origin.name() == stored)
+}
+
+/// Whether an environment of this name came from a registry, which it names.
+pub fn is_pulled(name: &str) -> bool {
+    matches!(Origin::parse(name), Some(Origin::Registry(_))) && is_explicit(name)
+}
+
 /// Whether a registry runs on this host, where plain HTTP is fine.
 pub(crate) fn is_loopback(host: &str) -> bool {
     let host = host.trim_matches(['[', ']']);

@@ -66,6 +66,7 @@ mod tests {
     fn environment(root: &Path) -> Environment {
         Environment {
             name: "one".to_string(),
+            owner: String::new(),
             digest: "sha256:0".to_string(),
             root: root.to_path_buf(),
             default_user: String::new(),

@@ -4,7 +4,7 @@
 //! <home>/environments/
 //!   lock                       held while names or blobs change
 //!   pulls/<name>.lock          held by the one process that builds a name
-//!   names/<name>.json          which digest a name means
+//!   names/<name>.json          which digest a name means, and whose the name is
 //!   blobs/sha256-<hex>/        one environment: root/ and environment.json
 //!   staging/<id>/              a build in progress, with a held `lock`
 //! ```
@@ -18,6 +18,7 @@ use std::{
     io::{self, Write as _},
     os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
+    sync::OnceLock,
     thread,
     time::Duration,
 };
@@ -31,13 +32,16 @@ use crate::{
     catalog::CatalogEntry,
     digest,
     error::{EnvironmentError, IoContext as _},
+    held::{Hold, Holds},
     name::{self, Decoded},
     privilege::Privilege,
     process::Cancel,
+    reference,
+    title::{OfOlder, Title},
 };
 
-/// Version 2 added environments that are not from the catalog.
-const FORMAT_VERSION: u32 = 2;
+/// Version 2 added environments that are not from the catalog, version 3 owners of names.
+const FORMAT_VERSION: u32 = 3;
 /// How often the lock of another process is retried.
 const LOCK_POLL: Duration = Duration::from_millis(50);
 
@@ -65,7 +69,8 @@ pub(crate) struct BlobRecord {
 }
 
 impl BlobRecord {
-    pub const VERSION: u32 = FORMAT_VERSION;
+    /// What a tree is has not changed since.
+    pub const VERSION: u32 = 2;
 }
 
 /// `names/<name>.json`: the record of a name.
@@ -82,10 +87,31 @@ pub(crate) struct NameRecord {
     /// files may differ in it.
     #[serde(default)]
     pub image: Option<ImageInfo>,
+    /// Whose it is; empty for the host's. Records of older versions have none: see
+    /// [`Store::name`], which gives them one.
+    #[serde(default)]
+    pub owner: Option<String>,
+    /// The template whose setup made it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub made_for: Option<String>,
 }
 
 impl NameRecord {
     pub const VERSION: u32 = FORMAT_VERSION;
+
+    /// Whose it is; empty for the host's.
+    pub fn owner(&self) -> &str {
+        self.owner.as_deref().unwrap_or_default()
+    }
+
+    pub fn title(&self) -> Title {
+        Title {
+            name: self.name.clone(),
+            short: self.name.clone(),
+            owner: self.owner().to_owned(),
+            made_for: self.made_for.clone(),
+        }
+    }
 }
 
 /// The store of one home directory.
@@ -94,6 +120,9 @@ pub(crate) struct Store {
     home: PathBuf,
     root: PathBuf,
     privilege: Privilege,
+    holds: Holds,
+    /// Whose names of older versions are; without it they are the host's.
+    older: OnceLock<OfOlder>,
 }
 
 impl Store {
@@ -104,6 +133,8 @@ impl Store {
             root: home.join("environments"),
             home,
             privilege,
+            holds: Holds::default(),
+            older: OnceLock::new(),
         };
         for dir in ["", "names", "blobs", "staging", "pulls"] {
             private_directory(&store.root.join(dir))?;
@@ -116,6 +147,33 @@ impl Store {
         self.privilege
     }
 
+    /// Says how owners of older names are known. Once said, it stays.
+    pub fn read_older_by(&self, rule: OfOlder) {
+        let _ = self.older.set(rule);
+    }
+
+    /// What work in progress needs.
+    pub fn holds(&self) -> &Holds {
+        &self.holds
+    }
+
+    /// Keeps a tree from being removed. The caller holds the lock, or something else that keeps it.
+    pub fn hold(&self, digest: &str) -> Hold {
+        self.holds.take(digest)
+    }
+
+    /// A tree that is there, and stays for as long as it is held.
+    pub fn hold_there(&self, digest: &str) -> Result<(Hold, BlobRecord), EnvironmentError> {
+        let _guard = self.lock()?;
+        let record = self.blob_record(digest)?;
+        Ok((self.hold(digest), record))
+    }
+
+    /// Where all caches are.
+    pub fn caches(&self) -> PathBuf {
+        self.home.join("cache")
+    }
+
     /// Packages kept between builds.
     pub fn package_cache(&self) -> PathBuf {
         self.home.join("cache").join("apt")
@@ -126,9 +184,31 @@ impl Store {
         self.home.join("cache").join("oci")
     }
 
-    /// What builds leave for the next one.
+    /// What builds of the host's users leave for the next one.
     pub fn build_cache(&self) -> PathBuf {
         self.home.join("cache").join("build")
+    }
+
+    /// The list of what is in a tree, kept for builds that begin with it.
+    pub fn list_of(&self, digest: &str) -> PathBuf {
+        let file = digest.replace(':', "-");
+        self.build_cache().join("trees").join(file)
+    }
+
+    /// What builds of projects leave, each in a directory of its own.
+    pub fn build_caches_of_projects(&self) -> PathBuf {
+        self.home.join("cache").join("build-of")
+    }
+
+    /// What builds of one project leave.
+    pub fn build_cache_of(&self, owner: &str) -> PathBuf {
+        self.build_caches_of_projects().join(name::encode(owner))
+    }
+
+    /// Files on their way into builds of a project, or of the host's users.
+    pub fn contexts_of(&self, project: Option<&str>) -> PathBuf {
+        let whose = name::encode(project.unwrap_or("host"));
+        self.caches().join("contexts").join(whose)
     }
 
     pub fn blob(&self, digest: &str) -> PathBuf {
@@ -171,8 +251,24 @@ impl Store {
                 digest: record.digest,
                 reason: format!("{} holds no valid digest", path.display()),
             }),
-            other => Ok(other),
+            Some(record) => Ok(Some(self.owned(record))),
+            None => Ok(None),
         }
+    }
+
+    /// A record with its owner, also where it is older than owners.
+    fn owned(&self, mut record: NameRecord) -> NameRecord {
+        if record.owner.is_none() {
+            let rule = self.older.get();
+            let elsewhere = reference::is_explicit(&record.name);
+            let (owner, of_template) = match rule {
+                Some(rule) => rule(&record.name, elsewhere),
+                None => (String::new(), false),
+            };
+            record.owner = Some(owner);
+            record.made_for = of_template.then(|| record.name.clone());
+        }
+        record
     }
 
     /// The record of a complete blob.
@@ -278,6 +374,7 @@ impl Store {
         let dir = File::open(staging.blob()).at("opening", &staging.blob())?;
         rustix::fs::syncfs(&dir).at("syncing", &staging.blob())?;
         let _guard = self.lock()?;
+        self.check_owner(name)?;
         let target = self.blob(&blob.digest);
         if self.blob_record(&blob.digest).is_err() {
             if target.exists() {
@@ -290,8 +387,19 @@ impl Store {
         write_record(&self.name_file(&name.name), name)
     }
 
+    /// Refuses a name that is somebody else's. The caller holds the lock.
+    fn check_owner(&self, record: &NameRecord) -> Result<(), EnvironmentError> {
+        match self.name(&record.name) {
+            Ok(Some(there)) => record.title().check(there.owner.as_deref()),
+            // Unreadable records are replaced.
+            Ok(None) | Err(EnvironmentError::Corrupt { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Points a name at a digest. The caller holds the lock.
     pub fn write_name(&self, record: &NameRecord) -> Result<(), EnvironmentError> {
+        self.check_owner(record)?;
         write_record(&self.name_file(&record.name), record)
     }
 
@@ -312,6 +420,8 @@ impl Store {
         let path = self.blob(digest);
         let aside = staging.path.join(digest.replace(':', "-"));
         fs::rename(&path, aside).at("removing", &path)?;
+        // The list of what was in it goes along; there may be none.
+        drop(fs::remove_file(self.list_of(digest)));
         sync_directory(&self.root.join("blobs"))
     }
 

@@ -36,6 +36,8 @@ pub(crate) fn install(store: &Store, name: &str, text: &str) -> String {
         pulled_at: "2026-01-01T00:00:00Z".to_owned(),
         recipe_hash: recipe.recipe_hash(),
         image: None,
+        owner: Some(String::new()),
+        made_for: None,
     };
     let blob = BlobRecord {
         format_version: BlobRecord::VERSION,
@@ -133,9 +135,9 @@ fn a_broken_blob_is_corrupt_and_replaced_by_the_next_commit() {
 fn records_of_a_newer_format_are_named_not_misread() {
     let home = tempfile::tempdir().unwrap();
     let store = open(home.path());
-    fs::write(store.name_file("a"), r#"{"format_version": 3, "else": 1}"#).unwrap();
+    fs::write(store.name_file("a"), r#"{"format_version": 4, "else": 1}"#).unwrap();
     let error = store.name("a").unwrap_err().to_string();
-    assert!(error.contains("format version 3"), "{error}");
+    assert!(error.contains("format version 4"), "{error}");
     fs::write(store.name_file("a"), "{").unwrap();
     assert!(matches!(
         store.name("a"),
@@ -154,6 +156,8 @@ fn a_digest_cannot_point_out_of_the_store() {
         pulled_at: String::new(),
         recipe_hash: String::new(),
         image: None,
+        owner: Some(String::new()),
+        made_for: None,
     };
     write_record(&store.name_file("a"), &record).unwrap();
     assert!(matches!(

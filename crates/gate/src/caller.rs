@@ -1,8 +1,9 @@
 //! Who calls, through which face.
 
-use motu_core::Project;
+use motu_core::account::Account;
 use motu_core::audit::AuditId;
 use motu_core::scope::Granted;
+use motu_core::{Leave, Project};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -28,6 +29,14 @@ impl Who {
         match self {
             Who::Key(granted) => Some(&granted.project),
             Who::Local { .. } | Who::Remote => None,
+        }
+    }
+
+    /// Who answers for what they have fetched.
+    fn account(&self) -> Account {
+        match self {
+            Who::Local { .. } => Account::Operator,
+            Who::Key(_) | Who::Remote => Account::Other(self.owner()),
         }
     }
 
@@ -97,6 +106,8 @@ pub struct Caller {
     /// Counts the requests of this daemon, to find one in the log.
     pub request: u64,
     pub ticket: Ticket,
+    /// Of one that passes on what a model says: all that it may ask for beside what is walled.
+    pub leave: Option<Arc<Leave>>,
 }
 
 impl Caller {
@@ -107,7 +118,23 @@ impl Caller {
             face,
             request: REQUESTS.fetch_add(1, Ordering::Relaxed),
             ticket: Ticket::default(),
+            leave: None,
         }
+    }
+
+    /// Who answers for what this caller has fetched.
+    pub fn account(&self) -> Account {
+        match &self.leave {
+            Some(leave) if leave.for_others => Account::Other(String::new()),
+            _ => self.who.account(),
+        }
+    }
+
+    /// The same caller, held to this leave.
+    #[must_use]
+    pub fn held_to(mut self, leave: Option<Arc<Leave>>) -> Caller {
+        self.leave = leave;
+        self
     }
 
     /// The same caller, who is told the name of the call by this.
@@ -120,6 +147,6 @@ impl Caller {
     /// The same caller with the next request.
     #[must_use]
     pub fn again(&self) -> Caller {
-        Caller::new(self.who.clone(), self.face)
+        Caller::new(self.who.clone(), self.face).held_to(self.leave.clone())
     }
 }

@@ -19,11 +19,13 @@
 mod authority;
 mod caller;
 mod desk;
+mod held;
 mod journal;
 mod meter;
 mod rate;
 mod reach;
 mod record;
+mod strangers;
 
 pub use caller::{Caller, Face, Ticket, Who};
 pub use desk::Desk;
@@ -31,11 +33,14 @@ pub use journal::Journal;
 pub use meter::Figures;
 pub use reach::Reach;
 pub use record::Witness;
+pub use strangers::network;
 
 use futures_util::future::{BoxFuture, Either, select};
 use meter::Meter;
+use motu_core::account;
 use motu_core::audit::on_behalf;
 use motu_core::config::QuotaConfig;
+use motu_core::leave::Named;
 use motu_core::limits::{KEY_CALLS_PER_MINUTE, QUOTA_CALLS_PER_MINUTE};
 use motu_core::outcome::{Cut, Length, Outcome, Watch, Within};
 use motu_core::scope::Keyring;
@@ -44,8 +49,10 @@ use motu_core::{Backend, Error, Result};
 use rate::{Allowance, Rate};
 use record::Entry;
 use serde_json::{Value, json};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
+use strangers::Strangers;
 
 /// Where calls come in.
 #[derive(Clone)]
@@ -56,6 +63,7 @@ pub struct Gate {
     quota: Arc<QuotaConfig>,
     keys: Option<Arc<dyn Keyring>>,
     meter: Arc<Meter>,
+    strangers: Arc<Strangers>,
 }
 
 impl std::fmt::Debug for Gate {
@@ -79,6 +87,7 @@ impl Gate {
             quota: Arc::default(),
             keys: None,
             meter: Arc::default(),
+            strangers: Arc::default(),
         }
     }
 
@@ -91,8 +100,8 @@ impl Gate {
         }
     }
 
-    /// Who sends this key.
-    pub fn introduce(&self, key: &str) -> Result<Who> {
+    /// Who sends this key, from this address. A wrong one is seen in the audit log, once a minute.
+    pub fn introduce(&self, key: &str, from: IpAddr) -> Result<Who> {
         let granted = match &self.keys {
             Some(keys) => keys.admit(key),
             None => Err(motu_core::key::unknown()),
@@ -101,6 +110,12 @@ impl Gate {
             Ok(granted) => Ok(Who::Key(Arc::new(granted))),
             Err(error) => {
                 self.meter.refuse();
+                // Whoever sends none has guessed none: browsers begin so.
+                if !key.is_empty()
+                    && let Some(who) = self.strangers.name(from, Instant::now())
+                {
+                    record::stranger(&*self.witness, who, &error);
+                }
                 Err(error)
             }
         }
@@ -155,6 +170,7 @@ impl Gate {
         let page = call.ask().page();
         // What changes by this call is told with its name.
         let work = on_behalf(entry.id().cloned(), call.on(&*self.engine, extra));
+        let work = account::on(caller.account(), work);
         let done = match self.cut(caller) {
             None => work.await,
             Some(cut) => match select(cut, Box::pin(work)).await {
@@ -191,7 +207,7 @@ impl Gate {
     }
 
     /// What ends a call before its time: that its key is good no more.
-    fn cut(&self, caller: &Caller) -> Option<Cut> {
+    pub fn cut(&self, caller: &Caller) -> Option<Cut> {
         match (&caller.who, &self.keys) {
             (Who::Key(granted), Some(keys)) => Some(keys.ends(&granted.key_id)),
             _ => None,
@@ -205,7 +221,16 @@ impl Gate {
         call: &mut V,
         entry: &mut Entry,
     ) -> Result<()> {
-        let allowed = authority::check(caller, &V::INFO, call.ask());
+        let mut allowed = authority::check(caller, &V::INFO, call.ask());
+        if V::INFO.family == "environments"
+            && allowed.is_ok()
+            && let Some(name) = call.name()
+        {
+            allowed = held::check_environment(caller, &V::INFO, name).await;
+        }
+        if allowed.is_ok() {
+            allowed = held::check(caller, &V::INFO, call.ask_mut()).await;
+        }
         if allowed.is_err() {
             entry.asks(call, None);
             entry.decided("denied");
@@ -221,6 +246,11 @@ impl Gate {
         };
         entry.asks(call, about);
         resolved?;
+        let walled = self.walls(caller, call);
+        if walled.is_err() {
+            entry.decided("denied");
+        }
+        walled?;
         entry.decided("allowed");
         let rate = self.count(caller, V::INFO.effect);
         if rate.is_err() {
@@ -268,11 +298,12 @@ impl Gate {
             if V::INFO.family == "environments"
                 && let Some(name) = call.name()
             {
-                *name = service.resolve_environment(name.clone(), project).await?;
-                reach::check_own(&V::INFO, name, project)?;
+                let (meant, own) = service.resolve_environment(name.clone(), project).await?;
+                *name = meant;
+                reach::check_own(&V::INFO, name, own)?;
             }
             for name in call.ask_mut().environments() {
-                *name = service.resolve_environment(name.clone(), project).await?;
+                *name = service.resolve_environment(name.clone(), project).await?.0;
             }
         }
         if let Some(id) = call.sandbox() {
@@ -282,6 +313,27 @@ impl Gate {
             *id = service.resolve(id.clone(), project).await?;
         }
         Ok(())
+    }
+
+    /// Whether what a call names may still be used, and by this caller. It is asked at each use:
+    /// what was allowed when a thing was made may have been taken back since.
+    fn walls<V: Verb>(&self, caller: &Caller, call: &mut V) -> Result<()> {
+        if held::looks_or_ends(&V::INFO) {
+            return Ok(());
+        }
+        let service = self.engine.service();
+        let one = |named: Named<'_>| held::walled(caller, &V::INFO, service.walls(named)?);
+        if V::INFO.path.contains("{terminal}") {
+            one(Named::Terminal(&call.parts()[0]))?;
+        }
+        if let Some(name) = call.ask().terminal() {
+            one(Named::Terminal(name))?;
+        }
+        if let Some(id) = call.sandbox() {
+            one(Named::Sandbox(id))?;
+        }
+        let named = call.ask_mut().sandboxes();
+        named.into_iter().try_for_each(|id| one(Named::Sandbox(id)))
     }
 
     /// Leaves out of an answer what its caller may not see.
@@ -420,6 +472,47 @@ mod tests {
         assert_eq!(recorder.written().len(), 2);
         let seen = notes.0.lock().expect("nobody panics").clone();
         assert_eq!(seen[2].decision, "limited");
+    }
+
+    #[tokio::test]
+    async fn a_wrong_key_is_seen_once_a_minute_from_each_address() {
+        let (gate, _, notes) = gate();
+        for (key, from) in [("", 9), ("x", 1), ("motu_x", 1), ("x", 2), ("y", 1)] {
+            let error = gate.introduce(key, IpAddr::from([192, 0, 2, from]));
+            let error = error.expect_err("nobody has a key");
+            assert_eq!(error.kind, ErrorKind::Unauthenticated);
+        }
+        let line = |from: u8| format!("address:192.0.2.{from} introduce whole unauthenticated");
+        assert_eq!(notes.lines(), [line(1), line(2)]);
+        let seen = notes.0.lock().expect("nobody panics").clone();
+        assert!(
+            seen.iter()
+                .all(|call| call.decision == "denied" && !call.time.is_empty())
+        );
+    }
+
+    #[tokio::test]
+    async fn the_operator_answers_for_nobody_else() {
+        let (gate, recorder, _) = gate();
+        recorder.on(|_: verb::InspectEnvironment| {
+            Err(Error::unavailable(format!("{:?}", account::current())))
+        });
+        let caller = |who| Caller::new(who, Face::Socket);
+        let local = || caller(Who::Local { uid: 0 });
+        let others = motu_core::Leave {
+            for_others: true,
+            ..Default::default()
+        };
+        for (caller, answers) in [
+            (local(), "Operator"),
+            (local().held_to(Some(Arc::default())), "Operator"),
+            (local().held_to(Some(Arc::new(others))), "Other(\"\")"),
+            (caller(Who::Remote), "Other(\"remote\")"),
+        ] {
+            let desk = gate.desk(caller);
+            let error = desk.inspect_environment("busybox").await;
+            assert_eq!(error.expect_err("as told").message, answers);
+        }
     }
 
     #[tokio::test]

@@ -3,7 +3,7 @@
 //! Every verb stands here once; a test sees to that. One that does not is refused to them.
 
 use motu_core::verb::Info;
-use motu_core::{Error, ErrorKind, Project, Result};
+use motu_core::{Error, ErrorKind, Result};
 
 /// What a verb is about, for a caller who sees one project.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +26,7 @@ const PROJECT: &[&str] = &[
     // Their own, and those of the host.
     "list_environments",
     "inspect_environment",
+    "pull_environment",
     "remove_environment",
     "tag_environment",
     "export_environment",
@@ -149,8 +150,6 @@ const PROJECT: &[&str] = &[
 const EVERYONE: &[&str] = &[
     "version",
     "audit_key",
-    // What it installs is the host's, and everybody may start from it.
-    "pull_environment",
     // Policies are files of the operator's.
     "list_policies",
     "get_policy",
@@ -189,15 +188,15 @@ pub fn of(verb: &Info) -> Reach {
 }
 
 /// Refuses to take an environment of the host away.
-pub fn check_own(verb: &Info, name: &str, project: &Project) -> Result<()> {
-    if verb.name != "remove_environment" || project.has(name) {
+pub fn check_own(verb: &Info, name: &str, own: bool) -> Result<()> {
+    if verb.name != "remove_environment" || own {
         return Ok(());
     }
     Err(Error::new(
         ErrorKind::Denied,
         format!("the environment {name} is the host's, not the project's"),
     )
-    .hint("environments that the project has built can be removed")
+    .hint("environments that the project has built or pulled can be removed")
     .details(serde_json::json!({"permission": verb.permission()})))
 }
 

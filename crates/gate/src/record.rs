@@ -1,7 +1,7 @@
 //! What the gate tells of each call: who, what, how it went. Exactly once, also of a call whose
 //! caller left before the answer.
 
-use crate::caller::Caller;
+use crate::caller::{Caller, Face, Who};
 use crate::meter::Meter;
 use futures_util::future::BoxFuture;
 use motu_core::audit::{AuditCall, AuditCaller, AuditId, Facts, Stage};
@@ -10,6 +10,9 @@ use motu_core::{Error, Result};
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::Instant;
+
+/// What an entry calls the question who sends a key.
+const STRANGER: &str = "introduce";
 
 /// Hears of every call.
 pub trait Witness: Send + Sync + 'static {
@@ -61,6 +64,36 @@ impl Witness for motu_audit::Log {
 
     fn saw(&self, call: &AuditCall, durable: bool) -> BoxFuture<'static, Result<()>> {
         Box::pin(self.record(call, durable))
+    }
+}
+
+/// Tells of a wrong key, which made no call: from where, and when.
+pub fn stranger(witness: &dyn Witness, who: String, error: &Error) {
+    let caller = Caller::new(Who::Remote, Face::Http);
+    let call = AuditCall {
+        id: AuditId::generate(),
+        stage: Stage::Whole,
+        time: format!("{:.9}", jiff::Timestamp::now()),
+        caller: AuditCaller {
+            who,
+            face: caller.face.as_str().to_string(),
+            request: caller.request,
+        },
+        verb: STRANGER.to_string(),
+        permission: String::new(),
+        effect: Effect::Reads.as_str().to_string(),
+        decision: "denied".to_string(),
+        sandbox_id: None,
+        request: None,
+        policy: None,
+        outcome: error.kind.as_str().to_string(),
+        facts: Facts::default(),
+        duration_ns: "0".to_string(),
+    };
+    let noted = witness.saw(&call, false);
+    // It is noted at once, unless the log is behind: nobody waits for that.
+    if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+        runtime.spawn(noted);
     }
 }
 

@@ -9,27 +9,32 @@ use motu_core::config::GrpcConfig;
 use motu_core::{Error, Result, limits};
 use motu_server::Activity;
 use motu_server::connection::{Head, serve_http2};
+use motu_server::places::{Bounds, Keeping, Place, Places, descriptors};
 use motu_server::tls::{Acceptor, File};
 use motu_server::vanished;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 
 /// How long a TLS handshake may take.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
-/// Open connections; further ones are closed at once. As many as `[listen]` takes when nothing else
-/// is configured there: one connection carries many calls, so few hosts come near it.
-const CONNECTIONS: usize = limits::LISTEN_CONNECTIONS.default as usize;
+/// Open connections: as many as `[listen]` takes when nothing else is configured there. One
+/// connection carries many calls, so few hosts come near it. Those that have shown no certificate
+/// have room of their own.
+const ROOM: Bounds = Bounds {
+    known: limits::LISTEN_CONNECTIONS.default as usize,
+    waiting: limits::LISTEN_STRANGERS.default as usize,
+    patience: Some(HANDSHAKE),
+};
 
 /// A bound address.
 #[derive(Debug)]
 pub struct Listener {
     listener: TcpListener,
     tls: Acceptor,
-    room: Arc<Semaphore>,
+    places: Places,
 }
 
 impl Listener {
@@ -62,7 +67,7 @@ impl Listener {
         Ok(Some(Listener {
             listener,
             tls,
-            room: Arc::new(Semaphore::new(CONNECTIONS)),
+            places: Places::new(ROOM.within(descriptors())),
         }))
     }
 
@@ -83,19 +88,21 @@ impl Listener {
                 // Probably out of file descriptors: wait until some are closed.
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept a connection");
+                    self.places.spare_one();
                     tokio::time::sleep(Duration::from_millis(50)).await;
                     continue;
                 }
             };
-            let Ok(place) = self.room.clone().try_acquire_owned() else {
-                tracing::warn!(%peer, "a gRPC connection too many was closed");
-                continue;
-            };
+            let place = self.places.enter(Some(peer.ip()));
             let (router, tls, guard) = (router.clone(), self.tls.clone(), activity.enter());
             let stop = stop.clone();
             tokio::spawn(async move {
-                let _held = (guard, place);
-                if let Err(error) = introduce(stream, tls, router, stop).await {
+                let _guard = guard;
+                let served = tokio::select! {
+                    served = introduce(stream, tls, router, stop, place.clone()) => served,
+                    () = place.over() => Err(std::io::ErrorKind::TimedOut.into()),
+                };
+                if let Err(error) = served {
                     tracing::info!(%peer, %error, "a gRPC connection was refused");
                 }
             });
@@ -108,16 +115,19 @@ async fn introduce(
     tls: Acceptor,
     router: Router,
     mut stop: watch::Receiver<bool>,
+    place: Place,
 ) -> std::io::Result<()> {
     // Send small messages at once.
     stream.set_nodelay(true)?;
     vanished::notice(&stream);
-    let greeted = tokio::select! {
-        greeted = tokio::time::timeout(HANDSHAKE, tls.0.accept(stream)) => greeted,
+    let stream = tokio::select! {
+        greeted = tls.0.accept(stream) => greeted?,
         // It has asked for nothing, so it does not hold up a server that leaves.
         _ = stop.wait_for(|stop| *stop) => return Ok(()),
     };
-    let stream = greeted??;
+    // Whoever is here has shown a certificate that was signed for callers.
+    place.know("").map_err(std::io::Error::other)?;
+    let stream = Keeping::new(stream, place);
     let told = async { stop.wait_for(|stop| *stop).await.map(drop) };
     let service = TowerToHyperService::new(router);
     if let Err(error) = serve_http2(stream, Head::default(), service, told).await {
@@ -134,19 +144,19 @@ mod tests {
     use tokio::io::AsyncReadExt;
 
     /// A directory that is removed with its test.
-    struct Place(PathBuf);
+    struct Directory(PathBuf);
 
-    impl Drop for Place {
+    impl Drop for Directory {
         fn drop(&mut self) {
             let _ = std::fs::remove_dir_all(&self.0);
         }
     }
 
-    async fn listener(room: usize) -> (Listener, Place) {
+    async fn listener(waiting: usize) -> (Listener, Directory) {
         let name = format!("motu-grpc-listen-{}", std::process::id());
-        let place = Place(std::env::temp_dir().join(name));
-        std::fs::create_dir_all(&place.0).expect("a directory");
-        let own = Own::find(&place.0).expect("a certificate");
+        let directory = Directory(std::env::temp_dir().join(name));
+        std::fs::create_dir_all(&directory.0).expect("a directory");
+        let own = Own::find(&directory.0).expect("a certificate");
         let file = |name, path| File {
             section: "grpc",
             name,
@@ -159,30 +169,28 @@ mod tests {
         let listener = Listener {
             listener: TcpListener::bind("127.0.0.1:0").await.expect("a port"),
             tls,
-            room: Arc::new(Semaphore::new(room)),
+            places: Places::new(Bounds { waiting, ..ROOM }),
         };
-        (listener, place)
+        (listener, directory)
     }
 
     #[tokio::test]
-    async fn connections_are_counted() {
-        let (listener, _place) = listener(2).await;
-        let (address, room) = (
-            listener.address().expect("an address"),
-            listener.room.clone(),
-        );
+    async fn whoever_shows_no_certificate_makes_room_for_the_next() {
+        // Half of it is for one address.
+        let (listener, _directory) = listener(4).await;
+        let address = listener.address().expect("an address");
         let stop = watch::Sender::new(false);
         let serving = listener.serve(Router::new(), Activity::default(), stop.subscribe());
         let serving = tokio::spawn(serving);
         let connect = async || TcpStream::connect(address).await.expect("a connection");
-        let held = [connect().await, connect().await];
-        let mut third = connect().await;
+        let mut first = connect().await;
+        let mut second = connect().await;
+        let _third = connect().await;
         // It is closed before any TLS; the others have ten seconds for theirs.
-        assert!(!matches!(third.read(&mut [0; 1]).await, Ok(1..)));
-        assert_eq!(room.available_permits(), 0);
-        // Those who leave make room.
-        drop(held);
-        drop(room.acquire_many(2).await.expect("room"));
+        assert!(!matches!(first.read(&mut [0; 1]).await, Ok(1..)));
+        let mut byte = [0; 1];
+        let wait = tokio::time::timeout(Duration::from_millis(50), second.read(&mut byte));
+        assert!(wait.await.is_err());
         stop.send_replace(true);
         serving.await.expect("it ends");
     }

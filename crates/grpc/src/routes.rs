@@ -82,9 +82,10 @@ pub async fn routes(settings: Settings) -> Result<Router> {
 
 /// The caller, as set by the code that accepted the connection.
 fn introduced(request: &Request) -> Caller {
-    let told = request.extensions().get::<Caller>();
-    let who = told.map_or(Who::Remote, |caller| caller.who.clone());
-    Caller::new(who, Face::Grpc)
+    match request.extensions().get::<Caller>() {
+        Some(told) => Caller::new(told.who.clone(), Face::Grpc).held_to(told.leave.clone()),
+        None => Caller::new(Who::Remote, Face::Grpc),
+    }
 }
 
 /// Adds the audit id of a call to its answer.

@@ -31,13 +31,14 @@ pub fn code(kind: ErrorKind) -> Code {
 
 /// The status of an error: the message with its hint, and the complete error as JSON.
 pub fn status(error: &Error) -> Status {
+    let error = error.clone().shown();
     let message = match &error.hint {
         Some(hint) => format!("{}; {hint}", error.message),
         None => error.message.clone(),
     };
     let message: String = message.chars().take(MESSAGE_CHARS).collect();
     let mut status = Status::new(code(error.kind), message);
-    let whole = serde_json::to_vec(error).unwrap_or_default();
+    let whole = serde_json::to_vec(&error).unwrap_or_default();
     if whole.len() <= WHOLE_BYTES {
         let whole = MetadataValue::from_bytes(&whole);
         status.metadata_mut().insert_bin(WHOLE, whole);
@@ -89,6 +90,17 @@ mod tests {
             serde_json::from_slice::<Error>(&whole).expect("JSON"),
             error
         );
+    }
+
+    #[test]
+    fn a_status_quotes_no_credential() {
+        let token = "ghp_0123456789abcdefABCDEF0123456789abcd";
+        let error = Error::not_found(format!("there is no sandbox {token}"));
+        let status = status(&error.hint(format!("make {token}")));
+        let whole = status.metadata().get_bin(WHOLE).expect("it is short");
+        let whole = whole.to_bytes().expect("what was put in");
+        let said = format!("{} {}", status.message(), String::from_utf8_lossy(&whole));
+        assert!(!said.contains("0123456789"), "{said}");
     }
 
     #[test]

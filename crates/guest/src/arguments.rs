@@ -131,20 +131,26 @@ fn open_to_all(socket: &Path) -> Result<(), String> {
     }
 }
 
-/// `CAPABILITIES:FILES:PRIVILEGES`: a hexadecimal set, a number, and `new` or `none`.
+/// `CAPABILITIES:FILES:PRIVILEGES[:PROCESSES]`: a hexadecimal set, a number, `new` or `none`, and
+/// a number for each user.
 fn restrict(value: &OsString) -> Result<Restrict, String> {
     let parse = || {
         let (caps, rest) = value.to_str()?.split_once(':')?;
         let (files, privileges) = rest.split_once(':')?;
         let files = files.parse().ok().map(allowed)?;
+        let (privileges, processes) = match privileges.split_once(':') {
+            Some((privileges, processes)) => (privileges, Some(processes.parse().ok()?)),
+            None => (privileges, None),
+        };
         Some(Restrict {
             drop_caps_keep: u64::from_str_radix(caps, 16).ok()?,
             no_new_privs: privileges == "none",
             landlock: true,
             nofile: Some((files, files)),
+            nproc: processes,
         })
     };
-    parse().ok_or("--restrict needs CAPABILITIES:FILES:PRIVILEGES".to_string())
+    parse().ok_or("--restrict needs CAPABILITIES:FILES:PRIVILEGES[:PROCESSES]".to_string())
 }
 
 /// Limits the number of open files to what this process can set. A container engine may have

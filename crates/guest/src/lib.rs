@@ -93,6 +93,8 @@ impl From<motu_launch::GuestStart> for Serve {
                 no_new_privs: start.restrict.no_new_privs,
                 landlock: start.restrict.landlock,
                 nofile: start.restrict.nofile,
+                // A control group limits those of the machine.
+                nproc: None,
             }),
             workspace: start.workspace,
             lock: start.lock,
@@ -105,10 +107,10 @@ impl From<motu_launch::GuestStart> for Serve {
 pub fn serve(serve: Serve) -> i32 {
     // With its own kernel the guest is pid 1, which the OOM killer never kills.
     let own_kernel = matches!(serve.door, Door::Serial(_));
-    sys::prepare_self(serve.pid1, !own_kernel);
     if own_kernel {
         sys::allow_open_files(OPEN_FILES);
     }
+    sys::prepare_self(serve.pid1, !own_kernel);
     // A program executed from a descriptor would be named after its number.
     let _ = rustix::thread::set_name(c"motu-guest");
     let runtime = tokio::runtime::Builder::new_current_thread()

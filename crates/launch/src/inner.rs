@@ -55,6 +55,8 @@ struct Machine {
     root: Option<OwnedFd>,
     workspace: Option<Workspace>,
     host: Option<OwnedFd>,
+    /// A directory that is masked, and so an empty one.
+    empty: Option<String>,
 }
 
 /// Waits for the launcher, then does every step.
@@ -91,6 +93,7 @@ pub(crate) fn run(plan: &Plan, report: &Reporter, given: Given) -> Result<Side, 
             _ => None,
         },
         host: None,
+        empty: None,
     };
     for step in &plan.inner {
         machine.step(step).map_err(|e| Failure::new(step, e))?;
@@ -150,8 +153,9 @@ impl Machine {
                 size_mib,
                 tty_group,
             } => self.mount_dev(*size_mib, *tty_group),
-            Inner::Mask { path, directory } => mask(path, *directory),
+            Inner::Mask { path, directory } => self.mask(path, *directory),
             Inner::ReadOnly { path } => read_only(path),
+            Inner::ShowOnly { top, paths } => view::only(top, paths),
             Inner::LeaveHost => self.leave_host(),
             Inner::Hostname { name } => Ok(rustix::system::sethostname(name.as_bytes())?),
             Inner::Loopback => sys::interface_up(c"lo"),
@@ -194,6 +198,25 @@ impl Machine {
         let flags =
             MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
         Ok(move_mount(&workspace.mount, "", place, "", flags)?)
+    }
+
+    /// Masks a file with `/dev/null`, or a directory with an empty one: a tmpfs for the first, which
+    /// the others share. A missing path needs no mask.
+    fn mask(&mut self, path: &str, directory: bool) -> io::Result<()> {
+        let masked = match (directory, &self.empty) {
+            (false, _) => mount_bind("/dev/null", path),
+            (true, Some(empty)) => mount_bind(empty.as_str(), path),
+            (true, None) => {
+                let options = c"size=4k,nr_inodes=2,mode=0555";
+                let made = mount("tmpfs", path, "tmpfs", QUIET | MountFlags::RDONLY, options);
+                self.empty = made.is_ok().then(|| path.to_string());
+                made
+            }
+        };
+        match masked {
+            Err(Errno::NOENT) => Ok(()),
+            other => Ok(other?),
+        }
     }
 
     fn leave_host(&mut self) -> io::Result<()> {
@@ -315,20 +338,6 @@ fn mount_at(kind: &str, at: &str, flags: MountFlags, options: &str) -> io::Resul
             rustix::fs::mkdirat(CWD, at, Mode::from_raw_mode(0o755))?;
             Ok(mount(kind, at, kind, flags, &*options)?)
         }
-        other => Ok(other?),
-    }
-}
-
-/// Masks a file with `/dev/null`, or a directory with an empty tmpfs. A missing path needs no mask.
-fn mask(path: &str, directory: bool) -> io::Result<()> {
-    let masked = if directory {
-        let options = c"size=4k,nr_inodes=2,mode=0555";
-        mount("tmpfs", path, "tmpfs", QUIET | MountFlags::RDONLY, options)
-    } else {
-        mount_bind("/dev/null", path)
-    };
-    match masked {
-        Err(Errno::NOENT) => Ok(()),
         other => Ok(other?),
     }
 }

@@ -231,6 +231,12 @@ pub enum Inner {
     ReadOnly {
         path: String,
     },
+    /// Replace a directory of the kernel by an empty one in which only these paths below it are.
+    /// Those that are not there are left out.
+    ShowOnly {
+        top: String,
+        paths: Vec<String>,
+    },
     LeaveHost,
     Hostname {
         name: String,
@@ -378,6 +384,9 @@ impl fmt::Display for Inner {
             }
             Inner::Mask { path, .. } => write!(f, "mask {path}"),
             Inner::ReadOnly { path } => write!(f, "make {path} read-only"),
+            Inner::ShowOnly { top, paths } => {
+                write!(f, "show nothing of {top} but {}", paths.join(", "))
+            }
             Inner::LeaveHost => f.write_str("unmount the host's root"),
             Inner::Hostname { name } => write!(f, "set the hostname to {name}"),
             Inner::Loopback => f.write_str("bring up the loopback interface"),

@@ -6,7 +6,11 @@
 
 use crate::plan::ControlGroups;
 use rustix::fs::{CWD, Mode};
-use rustix::mount::{MountFlags, mount, mount_bind, mount_remount};
+use rustix::io::Errno;
+use rustix::mount::{
+    MountFlags, MoveMountFlags, OpenTreeFlags, mount, mount_bind, mount_remount, move_mount,
+    open_tree,
+};
 use std::ffi::CString;
 use std::io;
 use std::os::unix::fs::{OpenOptionsExt as _, symlink};
@@ -21,6 +25,36 @@ const PING_GROUPS: &str = "/proc/sys/net/ipv4/ping_group_range";
 pub(crate) const QUIET: MountFlags = MountFlags::NOSUID
     .union(MountFlags::NODEV)
     .union(MountFlags::NOEXEC);
+
+/// Covers a directory with an empty one that has only `paths` of it, and whatever is mounted there.
+/// What is not named is not shown, whatever else a kernel has there.
+pub(crate) fn only(top: &str, paths: &[String]) -> io::Result<()> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_RECURSIVE;
+    // Taken first: afterwards they are covered.
+    let mut shown = Vec::with_capacity(paths.len());
+    for path in paths {
+        match open_tree(CWD, path.as_str(), flags) {
+            Ok(tree) => shown.push((path, tree)),
+            Err(Errno::NOENT) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let options = c"size=64k,nr_inodes=64,mode=0755";
+    mount("tmpfs", top, "tmpfs", QUIET, options)?;
+    for (path, tree) in shown {
+        std::fs::create_dir_all(path)?;
+        move_mount(
+            &tree,
+            "",
+            CWD,
+            path.as_str(),
+            MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH,
+        )?;
+    }
+    Ok(mount_remount(top, QUIET | MountFlags::RDONLY, options)?)
+}
 
 /// Mounts the machine's own groups, and no others, read-only. In a cgroup namespace their roots are
 /// the machine's groups; a controller without one would show the host's.

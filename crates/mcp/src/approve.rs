@@ -19,6 +19,7 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 use std::collections::VecDeque;
 use std::str::FromStr;
+use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -157,6 +158,33 @@ impl Call {
             (_, true) if is_stateless(&self.context) => self.ask_by_retry(question),
             (_, true) => self.ask_now(question).await,
         }
+    }
+
+    /// Asks about a new machine: once about all that is said of it, and about none at all only the
+    /// first time. What the operator has not allowed nobody is asked for: the gate refuses it.
+    pub async fn approve_made(
+        &self,
+        allow_host_compat: bool,
+        network: Option<String>,
+    ) -> std::result::Result<(), Stop> {
+        let asked = &self.shared.unwalled;
+        let host = allow_host_compat
+            && self.shared.options.leave.unwalled
+            && !asked.load(Ordering::Relaxed);
+        let host = host.then(|| {
+            "Let this server run commands on this host itself, without isolation, from now on?"
+                .to_string()
+        });
+        let alone = host.is_some();
+        let questions: Vec<String> = [host, network].into_iter().flatten().collect();
+        if questions.is_empty() {
+            return Ok(());
+        }
+        self.approve(&questions.join(" ")).await?;
+        if alone {
+            asked.store(true, Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     async fn ask_now(&self, question: &str) -> std::result::Result<(), Stop> {

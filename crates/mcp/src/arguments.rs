@@ -1,6 +1,7 @@
 //! The arguments of one call, after the check.
 
 use crate::schema::integer_of;
+use motu_core::shown::misread;
 use motu_core::workspace::WorkspaceId;
 use motu_core::{Error, Isolation, Result, SandboxId, TerminalId};
 use serde::de::DeserializeOwned;
@@ -63,7 +64,8 @@ impl Arguments {
         serde_json::from_value(value.clone())
             .map(Some)
             .map_err(|mistake| {
-                Error::invalid(format!("{name}: {mistake}")).details(json!({"field": name}))
+                Error::invalid(format!("{name}: {}", misread(mistake)))
+                    .details(json!({"field": name}))
             })
     }
 

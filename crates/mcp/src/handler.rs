@@ -54,6 +54,7 @@ impl Server {
                 options,
                 outputs: Outputs::default(),
                 seal: Seal::new(),
+                unwalled: Default::default(),
                 shared: Default::default(),
                 chores: tokio_util::task::TaskTracker::new(),
             }),
@@ -114,7 +115,7 @@ impl Server {
     fn refusal(&self, error: Error, uri: &str) -> ErrorData {
         let error = error.worded(&self.tools());
         let mut data = json!(error);
-        data["uri"] = uri.into();
+        data["uri"] = motu_core::shown::text(uri).into();
         let data = Some(data);
         match error.kind {
             motu_core::ErrorKind::NotFound => ErrorData::resource_not_found(error.message, data),
@@ -208,7 +209,7 @@ impl ServerHandler for Server {
     ) -> Result<CallToolResponse, ErrorData> {
         let tools = self.shared.options.profile.tools();
         let Some(tool) = tools.into_iter().find(|tool| tool.name == request.name) else {
-            let shown: String = request.name.chars().take(60).collect();
+            let shown = motu_core::shown::quoted(&request.name, 60);
             return Err(ErrorData::invalid_params(
                 format!("unknown tool: {shown}"),
                 None,

@@ -42,7 +42,7 @@ pub use http::{Http, MAX_TOKEN_BYTES};
 pub use profile::Profile;
 pub use wording::Tools;
 
-use motu_core::{SandboxId, Verbs};
+use motu_core::{Leave, SandboxId, Verbs};
 use std::sync::Arc;
 
 /// How much text one answer may have, unless it is told otherwise.
@@ -103,6 +103,8 @@ pub struct Options {
     /// Names of sessions are this server's own, told apart by this word; `None` shares them with
     /// every other client.
     pub scope: Option<String>,
+    /// What the operator allows beside what is walled; the service is held to it too.
+    pub leave: Leave,
     /// Whether listing resources may ask the service now; asking might start a daemon.
     pub awake: Arc<dyn Fn() -> bool + Send + Sync>,
 }
@@ -117,6 +119,7 @@ impl Default for Options {
             policy: None,
             explicit_sessions: false,
             scope: None,
+            leave: Leave::default(),
             awake: Arc::new(|| true),
         }
     }
@@ -139,6 +142,8 @@ pub(crate) struct Shared {
     pub options: Options,
     pub outputs: outputs::Outputs,
     pub seal: approve::Seal,
+    /// Whether a person has said that machines may be made without isolation.
+    pub unwalled: std::sync::atomic::AtomicBool,
     /// Names of sessions that are shared with others, because somebody asked for that.
     pub shared: std::sync::Mutex<std::collections::BTreeSet<String>>,
     /// What must still be done when a call or the server ends.

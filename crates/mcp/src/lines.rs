@@ -4,6 +4,7 @@
 //! JSON, JSON that is no message, and a line that is too long to be read. A client that waits
 //! for an answer always gets one.
 
+use motu_core::shown::{misread, quoted};
 use rmcp::RoleServer;
 use rmcp::model::ErrorCode;
 use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
@@ -158,7 +159,7 @@ fn parsed(line: &[u8]) -> Result<Option<Message>, Refused> {
         Err(error) => {
             return refused(
                 ErrorCode::PARSE_ERROR,
-                format!("this is not JSON: {error}"),
+                format!("this is not JSON: {}", misread(error)),
                 Value::Null,
             );
         }
@@ -168,7 +169,7 @@ fn parsed(line: &[u8]) -> Result<Option<Message>, Refused> {
         (Some(_), Value::Null) => Ok(None),
         (Some(method), id) if id.is_u64() || id.is_i64() || id.is_string() => refused(
             ErrorCode::INVALID_PARAMS,
-            format!("the params are not those of {method}"),
+            format!("the params are not those of {}", quoted(method, 60)),
             id,
         ),
         (_, id) => refused(

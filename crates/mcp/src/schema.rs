@@ -296,7 +296,7 @@ pub fn check(fields: &[Field], mut given: Map<String, Value>) -> Result<Map<Stri
     for name in given.keys() {
         if !fields.iter().any(|field| field.name == name) {
             let allowed: Vec<&str> = fields.iter().map(|field| field.name).collect();
-            let shown: String = name.chars().take(60).collect();
+            let shown = motu_core::shown::quoted(name, 60);
             return Err(Error::invalid(format!("there is no field {shown:?}"))
                 .hint(match allowed.is_empty() {
                     true => "this tool takes no fields".to_string(),

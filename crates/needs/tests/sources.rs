@@ -24,7 +24,7 @@ const OWN: [&str; 4] = [
     "no-such-program",
     "no-such-runtime",
 ];
-/// Tests that run programs which `tools/setup-clients` installs in `target/clients`.
+/// Tests that run programs which `tools/setup` installs in `target/clients`.
 const CLIENTS: [&str; 5] = [
     "grpc.rs",
     "mcp_clients.rs",
@@ -76,7 +76,9 @@ fn variable(text: &str) -> Option<&str> {
 /// Whether this is a test, in which a variable could hide an unlisted name.
 fn is_test(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default();
-    let directory = path.components().any(|part| part.as_os_str() == "tests");
+    let directory = path
+        .components()
+        .any(|part| part.as_os_str() == "tests" || part.as_os_str() == "testkit");
     let told = SERVERS.iter().any(|server| path.ends_with(server));
     (directory && !told && !CLIENTS.iter().any(|client| name == *client))
         || path

@@ -99,7 +99,8 @@ impl From<Error> for Refusal {
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        let body = json!({ "code": self.code, "message": self.message });
+        let message = motu_core::shown::text(&self.message);
+        let body = json!({ "code": self.code, "message": message });
         (self.status, Json(body)).into_response()
     }
 }

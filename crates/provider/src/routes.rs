@@ -14,7 +14,7 @@ use futures_util::{StreamExt, stream};
 use http::{StatusCode, header};
 use motu_core::exec::{ExecEvent, ExecMode, ExecRequest};
 use motu_core::sandbox::{self, CreateSandbox};
-use motu_core::{Error, ErrorKind, Program, Result, Size, limits};
+use motu_core::{Error, ErrorKind, Program, Result, Size, limits, project};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -71,6 +71,7 @@ async fn spawn(State(provider): Shared, Json(asked): Json<Spawn>) -> Answer<Json
         let error = Error::new(ErrorKind::Denied, "images cannot be paths of this host");
         return Err(error.into());
     }
+    check_image(&provider, &asked.image).await?;
     // 0 means unset, because some clients send it for missing values.
     let given = |number: u64| (number > 0).then_some(number);
     let request = CreateSandbox {
@@ -110,6 +111,18 @@ async fn spawn(State(provider): Shared, Json(asked): Json<Spawn>) -> Answer<Json
         "isolation": sandbox.isolation,
         "limits": sandbox.limits,
     })))
+}
+
+/// The key of a provider is no project's: of environments, those of the host are there for it.
+async fn check_image(provider: &Provider, image: &str) -> Answer<()> {
+    let found = provider.service.inspect_environment(image).await;
+    let theirs = found.is_ok_and(|found| !project::sees(None, &found.owner));
+    if !theirs && !project::is_elsewhere(None, image) {
+        return Ok(());
+    }
+    let message = motu_core::report::no_environment(image).message;
+    let status = StatusCode::BAD_REQUEST;
+    Err(Refusal::new(status, "IMAGE_NOT_FOUND", message))
 }
 
 fn wrong_id() -> Error {
@@ -252,7 +265,7 @@ fn streamed(session: motu_core::exec::ExecSession, exit: bool) -> Body {
             Some(Err(error)) => {
                 text.extend(out.end());
                 text.extend(err.end());
-                text.extend(lines::failed(&error.message));
+                text.extend(lines::failed(&error.shown().message));
                 true
             }
             None => true,

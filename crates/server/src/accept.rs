@@ -15,15 +15,21 @@ use crate::activity::Activity;
 use crate::app::App;
 use crate::authority::Named;
 use crate::connection::{Head, Speaks, serve_http1, serve_http2, speaks};
+use crate::places::{Bounds, Keeping, Place, Places, descriptors};
 use crate::repeats::Repeats;
 use crate::router::router;
 use axum::Router;
+use axum::body::Body;
 use axum::middleware::from_fn_with_state;
-use http::Request;
+use futures_util::future::BoxFuture;
+use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::service::Service as HyperService;
 use hyper_util::service::TowerToHyperService;
+use motu_api::wire::LEAVE_HEADER;
+use motu_core::{Leave, limits};
 use motu_gate::{Caller, Face, Gate, Who};
+use std::convert::Infallible;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
@@ -42,11 +48,13 @@ pub struct Server {
     router: Router,
     activity: Activity,
     stopping: Arc<watch::Sender<bool>>,
+    places: Places,
 }
 
 impl Server {
     pub fn new(gate: Gate, activity: Activity) -> Server {
         let stopping = Arc::new(watch::Sender::new(false));
+        let idle = limits::SOCKET_IDLE_CONNECTIONS.max.min(descriptors() / 4);
         let app = App {
             gate,
             activity: activity.clone(),
@@ -56,6 +64,12 @@ impl Server {
             router: router(app),
             activity,
             stopping,
+            places: Places::new(Bounds {
+                // Whoever is served here is the host's own user, and has what they ask for.
+                known: usize::MAX,
+                waiting: usize::try_from(idle).unwrap_or(usize::MAX),
+                patience: None,
+            }),
         }
     }
 
@@ -89,6 +103,7 @@ impl Server {
                     // Out of descriptors: those that are open must go first.
                     Err(error) => {
                         tracing::warn!(%error, "cannot accept a connection");
+                        self.places.spare_one();
                         tokio::time::sleep(Duration::from_millis(50)).await;
                     }
                 },
@@ -118,33 +133,20 @@ impl Server {
 
     fn spawn(&self, stream: UnixStream) {
         let guard = self.activity.enter();
-        let router = self.router.clone();
+        let place = self.places.enter(None);
+        let service = Introducing {
+            router: TowerToHyperService::new(self.router.clone()),
+            caller: Caller::new(peer(&stream), Face::Socket),
+            place: place.clone(),
+        };
         let mut stopping = self.stopping.subscribe();
-        let who = peer(&stream);
         tokio::spawn(async move {
             let _guard = guard;
-            let service = Introducing {
-                router: TowerToHyperService::new(router),
-                caller: Caller::new(who, Face::Socket),
-            };
             let stopping = async { stopping.wait_for(|stopping| *stopping).await.map(drop) };
-            let mut stopping = pin!(stopping);
-            let speaks = tokio::select! {
-                biased;
-                speaks = speaks(&stream, Head::default()) => speaks,
-                _ = stopping.as_mut() => None,
-            };
-            let head = Head::default();
-            let result = match speaks {
-                Some(Speaks::Http1) => serve_http1(stream, head, service, stopping).await,
-                Some(Speaks::Http2) => {
-                    serve_http2(Named::new(stream), head, service, stopping).await
-                }
-                // It has said nothing, and nobody waits for it any longer.
-                None => return,
-            };
-            if let Err(error) = result {
-                tracing::debug!(%error, "a connection ended early");
+            tokio::select! {
+                () = serve_one(stream, service, stopping) => {}
+                // It was idle, and others came.
+                () = place.late() => {}
             }
         });
     }
@@ -161,6 +163,26 @@ impl Server {
     }
 }
 
+/// Serves a connection to its end.
+async fn serve_one(stream: UnixStream, service: Introducing, stopping: impl Future) {
+    let mut stopping = pin!(stopping);
+    let head = Head::default();
+    let speaks = tokio::select! {
+        biased;
+        speaks = speaks(&stream, head) => speaks,
+        _ = stopping.as_mut() => None,
+    };
+    let result = match speaks {
+        Some(Speaks::Http1) => serve_http1(stream, head, service, stopping).await,
+        Some(Speaks::Http2) => serve_http2(Named::new(stream), head, service, stopping).await,
+        // It has said nothing, and nobody waits for it any longer.
+        None => return,
+    };
+    if let Err(error) = result {
+        tracing::debug!(%error, "a connection ended early");
+    }
+}
+
 /// Who is at the other end of a private socket: the kernel knows.
 fn peer(stream: &UnixStream) -> Who {
     match stream.peer_cred() {
@@ -173,16 +195,26 @@ fn peer(stream: &UnixStream) -> Who {
 struct Introducing {
     router: TowerToHyperService<Router>,
     caller: Caller,
+    place: Place,
 }
 
 impl HyperService<Request<Incoming>> for Introducing {
-    type Response = <TowerToHyperService<Router> as HyperService<Request<Incoming>>>::Response;
-    type Error = <TowerToHyperService<Router> as HyperService<Request<Incoming>>>::Error;
-    type Future = <TowerToHyperService<Router> as HyperService<Request<Incoming>>>::Future;
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, Result<Response<Body>, Infallible>>;
 
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
-        request.extensions_mut().insert(self.caller.clone());
-        self.router.call(request)
+        // It only takes away: whoever says nothing has all the rights of the local user.
+        let leave = request.headers().get(LEAVE_HEADER);
+        let leave = leave.map(|leave| Arc::new(Leave::read(leave.as_bytes())));
+        let caller = self.caller.clone().held_to(leave);
+        request.extensions_mut().insert(caller);
+        let busy = self.place.serve();
+        let answer = self.router.call(request);
+        Box::pin(async move {
+            let answer = answer.await?;
+            Ok(answer.map(|body| Body::new(Keeping::new(body, busy))))
+        })
     }
 }
 

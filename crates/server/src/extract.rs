@@ -7,6 +7,7 @@ use axum::extract::{FromRequestParts, Path, RawPathParams, WebSocketUpgrade};
 use bytes::Bytes;
 use http::request::Parts;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
+use motu_core::shown::misread;
 use motu_core::{Error, ErrorKind, limits};
 use motu_gate::{Caller, Face, Ticket, Who};
 use serde::de::DeserializeOwned;
@@ -30,7 +31,7 @@ pub fn limit(long: bool) -> u64 {
 
 pub fn parse_json<T: DeserializeOwned>(text: &[u8]) -> Result<T, Error> {
     motu_api::address::read_json(text)
-        .map_err(|error| Error::invalid(format!("the request cannot be read: {error}")))
+        .map_err(|error| Error::invalid(format!("the request cannot be read: {}", misread(error))))
 }
 
 pub async fn read_limited(body: Body, most: u64) -> Result<Bytes, Error> {
@@ -103,9 +104,9 @@ impl<T: DeserializeOwned> FromRequestParts<App> for Params<T> {
 
     async fn from_request_parts(parts: &mut Parts, _: &App) -> Result<Self, Fault> {
         let query = axum::extract::Query::try_from_uri(&parts.uri);
-        query
-            .map(|query| Params(query.0))
-            .map_err(|error| Error::invalid(format!("the query cannot be read: {error}")).into())
+        query.map(|query| Params(query.0)).map_err(|error| {
+            Error::invalid(format!("the query cannot be read: {}", misread(error))).into()
+        })
     }
 }
 

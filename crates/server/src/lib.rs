@@ -5,8 +5,9 @@
 //!
 //! - [`accept`]: taking connections in; [`connection`]: serving one, `authority`: what some of them
 //!   call a socket; [`activity`]: whether anybody is there.
-//! - [`listen`]: the address for callers of other hosts; [`tls`]: its certificates and gRPC's;
-//!   `patience`: bodies that pause; [`vanished`]: callers that are gone without a word.
+//! - [`listen`]: the address for callers of other hosts; [`places`]: how many they may be; [`tls`]:
+//!   its certificates and gRPC's; `patience`: bodies that pause; [`vanished`]: callers that are gone
+//!   without a word.
 //! - `router`: the routes and the shape of every answer; [`app`]: what handlers have.
 //! - `corridor`: requests to calls, answers to responses; one way per shape.
 //! - `capsules`: sandboxes in the words of host agents.
@@ -28,6 +29,7 @@ mod fault;
 mod hosts;
 pub mod listen;
 mod patience;
+pub mod places;
 mod preview;
 mod repeats;
 mod router;

@@ -1,19 +1,21 @@
 //! The address for callers of other hosts, who send a key with every request.
 //!
 //! ```text
-//!   accept ──► one of so many ──► TLS ──► HTTP/1.1 or HTTP/2 ──► key ──► the routes of the socket
-//!                  │ too many      │ in its time                  │ not good
-//!                  ▼               ▼                              ▼
-//!                close           close                       `unauthenticated`
+//!   accept ──► a place that waits ──► TLS ──► HTTP/1.1 or HTTP/2 ──► key ──► the routes of the socket
+//!                  │ its time is over, or others come                 │ not good
+//!                  ▼                                                  ▼
+//!                close                                           `unauthenticated`
 //! ```
 //!
-//! Who a key is and what it may do is the gate's matter; here it is only asked.
+//! Who a key is and what it may do is the gate's matter; here it is only asked. A connection that
+//! has shown no good key waits for as long as a head may take, whatever it sends meanwhile.
 
 use crate::activity::Activity;
 use crate::connection::{Head, PREFACE, Speaks, serve_http1, serve_http2, speaks};
 use crate::fault::Fault;
 use crate::hosts::{self, ByName, Domain};
 use crate::patience::{Patient, is_live};
+use crate::places::{Bounds, Keeping, Place, Places, descriptors};
 use crate::router::stamp;
 use crate::tls::{Acceptor, File, Own};
 use crate::vanished;
@@ -27,23 +29,23 @@ use hyper::body::Incoming;
 use hyper::service::Service as HyperService;
 use hyper_util::service::TowerToHyperService;
 use motu_core::config::{Certificate, ListenConfig};
-use motu_core::{Error, Result, limits};
+use motu_core::{Error, ErrorKind, Result, limits};
 use motu_gate::{Caller, Face, Gate};
 use std::convert::Infallible;
 use std::io::Cursor;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 
 /// Addresses that say nothing but whether the daemon is well; they need no key.
 const OPEN: [&str; 2] = ["/healthz", "/readyz"];
 const GRPC: &str = "application/grpc";
-/// The code of gRPC for whoever is not known.
+/// The codes of gRPC for whoever is not known, and for whoever has no place.
 const GRPC_UNAUTHENTICATED: &str = "16";
+const GRPC_RESOURCE_EXHAUSTED: &str = "8";
 
 /// Connections that the kernel holds until they are taken in. The usual 128 are few for many callers
 /// at once: the next one would be tried again by its kernel, after a second.
@@ -68,7 +70,7 @@ pub struct Listener {
     tls: Option<Acceptor>,
     head: Head,
     body: Duration,
-    room: Arc<Semaphore>,
+    places: Places,
     domain: Option<Domain>,
 }
 
@@ -99,7 +101,7 @@ impl Listener {
                 bytes: limits::LISTEN_HEAD_BYTES.max as usize,
             },
             body: Duration::from_secs(config.body_seconds),
-            room: Arc::new(Semaphore::new(config.connections as usize)),
+            places: places(config),
             domain: config.domain.as_deref().map(Domain::new),
         }))
     }
@@ -127,14 +129,12 @@ impl Listener {
                 // Out of descriptors: those that are open must go first.
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept a connection");
+                    self.places.spare_one();
                     tokio::time::sleep(Duration::from_millis(50)).await;
                     continue;
                 }
             };
-            let Ok(place) = self.room.clone().try_acquire_owned() else {
-                tracing::warn!(%peer, limit = limits::LISTEN_CONNECTIONS.name, "a connection too many was closed");
-                continue;
-            };
+            let place = self.places.enter(Some(peer.ip()));
             let guard = behind.activity.enter();
             let service = Admitting {
                 routes: TowerToHyperService::new(behind.routes.clone()),
@@ -142,17 +142,41 @@ impl Listener {
                 head,
                 body,
                 peer,
+                place: place.clone(),
                 domain: self.domain.clone(),
             };
             let (tls, stop) = (self.tls.clone(), stop.clone());
             tokio::spawn(async move {
-                let _held = (guard, place);
-                if let Err(error) = introduce(stream, tls, head, service, stop).await {
+                let _guard = guard;
+                let served = tokio::select! {
+                    served = introduce(stream, tls, head, service, stop) => served,
+                    // It was asked to leave, and is still there.
+                    () = place.late() => Ok(()),
+                };
+                if let Err(error) = served {
                     tracing::debug!(%peer, %error, "a connection ended early");
                 }
             });
         }
     }
+}
+
+fn places(config: &ListenConfig) -> Places {
+    let count = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
+    let wanted = Bounds {
+        known: count(config.connections),
+        waiting: count(config.strangers),
+        patience: Some(Duration::from_secs(config.head_seconds)),
+    };
+    let bounds = wanted.within(descriptors());
+    if bounds.known < wanted.known || bounds.waiting < wanted.waiting {
+        tracing::warn!(
+            known = bounds.known,
+            strangers = bounds.waiting,
+            "[listen] takes fewer connections: this process may not open more files"
+        );
+    }
+    Places::new(bounds)
 }
 
 fn tls(config: &ListenConfig, home: &Path) -> Result<Option<Acceptor>> {
@@ -190,7 +214,13 @@ async fn introduce(
     stream.set_nodelay(true)?;
     vanished::notice(&stream);
     let mut told = stop.clone();
-    let told = async { told.wait_for(|stop| *stop).await.map(drop) };
+    let place = service.place.clone();
+    let told = async {
+        tokio::select! {
+            _ = told.wait_for(|stop| *stop) => {}
+            () = place.over() => {}
+        }
+    };
     let Some(tls) = tls else {
         let speaks = tokio::select! {
             biased;
@@ -227,6 +257,8 @@ async fn serve(
     service: Admitting,
     stopping: impl Future,
 ) -> std::io::Result<()> {
+    // A connection that is taken over, by a WebSocket for example, holds its place to its end.
+    let stream = Keeping::new(stream, service.place.clone());
     let served = match speaks {
         Some(Speaks::Http1) => serve_http1(stream, head, service, stopping).await,
         Some(Speaks::Http2) => serve_http2(stream, head, service, stopping).await,
@@ -243,6 +275,7 @@ struct Admitting {
     head: Head,
     body: Duration,
     peer: SocketAddr,
+    place: Place,
     domain: Option<Domain>,
 }
 
@@ -274,14 +307,28 @@ impl Admitting {
         let who = match hosts::by_name(request) && scheme.eq_ignore_ascii_case("basic") {
             true => {
                 let key = hosts::password(sent).unwrap_or_default();
-                self.gate.introduce(&key)?
+                self.gate.introduce(&key, self.peer.ip())?
             }
             false => {
                 let bearer = scheme.eq_ignore_ascii_case("bearer");
-                self.gate.introduce(if bearer { sent } else { "" })?
+                let key = if bearer { sent } else { "" };
+                self.gate.introduce(key, self.peer.ip())?
             }
         };
-        Ok(Some(Caller::new(who, Face::Http)))
+        let caller = Caller::new(who, Face::Http);
+        self.settle(&caller)?;
+        Ok(Some(caller))
+    }
+
+    /// Moves the connection among those that are known, for as long as the key is good.
+    fn settle(&self, caller: &Caller) -> Result<()> {
+        let project = caller.who.project().map_or("", |project| project.as_str());
+        if self.place.know(project)?
+            && let Some(end) = self.gate.cut(caller)
+        {
+            self.place.until(end);
+        }
+        Ok(())
     }
 }
 
@@ -314,13 +361,14 @@ impl HyperService<Request<Incoming>> for Admitting {
         let caller = match self.admit(&request) {
             Ok(caller) => caller,
             Err(error) => {
-                tracing::debug!(peer = %self.peer, "a request without a good key");
+                tracing::debug!(peer = %self.peer, %error, "a request that is not admitted");
                 let answer = refusal(&request, error);
                 return Box::pin(async move { Ok(answer) });
             }
         };
         // Nobody behind needs the key itself.
         request.headers_mut().remove(AUTHORIZATION);
+        let busy = caller.is_some().then(|| self.place.serve());
         if let Some(caller) = caller {
             request.extensions_mut().insert(caller);
         }
@@ -328,7 +376,11 @@ impl HyperService<Request<Incoming>> for Admitting {
             true => request.map(Body::new),
             false => request.map(|body| Body::new(Patient::new(body, self.body))),
         };
-        Box::pin(self.routes.call(request))
+        let answer = self.routes.call(request);
+        Box::pin(async move {
+            let answer = answer.await?;
+            Ok(answer.map(|body| Body::new(Keeping::new(body, busy))))
+        })
     }
 }
 
@@ -357,16 +409,20 @@ fn too_long() -> Response<Body> {
     response
 }
 
-/// What whoever is not known gets, in the words of what they speak.
+/// What whoever is not known or has no place gets, in the words of what they speak.
 fn refusal<B>(request: &Request<B>, error: Error) -> Response<Body> {
     let kind = request.headers().get(CONTENT_TYPE);
     let grpc = kind.is_some_and(|kind| kind.as_bytes().starts_with(GRPC.as_bytes()));
+    let unknown = error.kind == ErrorKind::Unauthenticated;
     let mut response = match grpc {
         true => {
             let mut response = Response::new(Body::empty());
             let headers = response.headers_mut();
             headers.insert(CONTENT_TYPE, HeaderValue::from_static(GRPC));
-            let code = HeaderValue::from_static(GRPC_UNAUTHENTICATED);
+            let code = HeaderValue::from_static(match unknown {
+                true => GRPC_UNAUTHENTICATED,
+                false => GRPC_RESOURCE_EXHAUSTED,
+            });
             headers.insert(HeaderName::from_static("grpc-status"), code);
             // Percent-encoding is only asked for beyond printable ASCII, which it is without its hint.
             if let Ok(message) = HeaderValue::try_from(error.message) {
@@ -381,7 +437,9 @@ fn refusal<B>(request: &Request<B>, error: Error) -> Response<Body> {
         true => hosts::CHALLENGE,
         false => "Bearer",
     };
-    headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
+    if unknown {
+        headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
+    }
     stamp(headers, None);
     response
 }

@@ -2,12 +2,14 @@
 //! `/v1/sandboxes/{id}/ports/{port}/` go to that port, as HTTP/1.1.
 //!
 //! ```text
-//!   request ──► headers that are this hop's, and our key, taken out ──► gate: dial ──► the port
-//!   answer  ◄── headers that are this hop's, and our own names, taken out ◄──────────┘
+//!   request ──► headers that are this hop's, and keys of ours, taken out ──► gate: dial ──► the port
+//!   answer  ◄── what is this hop's, ours, or about more than this port, taken out ◄──────┘
 //! ```
 //!
 //! A request that upgrades (a WebSocket) is joined with the port from then on. The other side is
-//! hostile: it decides what is in the answer, and nothing else.
+//! hostile: it decides what is in the answer, and nothing else. By the name of its port it has an
+//! origin to itself; below the API it shares the API's, so what it answers is a sandboxed document
+//! there, and its cookies stay below its own address.
 
 use crate::app::App;
 use crate::extract::{AddressParts, Introduced};
@@ -23,20 +25,43 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
 use hyper::client::conn::http1;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
-use motu_core::Error;
 use motu_core::verb::{Dial, Verb as _};
+use motu_core::{Error, key};
 
 /// Headers that are about one connection, not about the message.
-const OF_ONE_HOP: [HeaderName; 8] = [
+const OF_ONE_HOP: [HeaderName; 9] = [
     header::CONNECTION,
     HeaderName::from_static("keep-alive"),
     HeaderName::from_static("proxy-connection"),
     header::PROXY_AUTHENTICATE,
+    header::PROXY_AUTHORIZATION,
     header::TE,
     header::TRAILER,
     header::TRANSFER_ENCODING,
     header::UPGRADE,
 ];
+/// Headers with which an answer would be about more than itself: about other ports of the same host,
+/// later visits, what the browser keeps, or a password that it asks for in the name of the host.
+const OF_THE_HOST: [HeaderName; 14] = [
+    header::STRICT_TRANSPORT_SECURITY,
+    header::ALT_SVC,
+    header::WWW_AUTHENTICATE,
+    HeaderName::from_static("authentication-info"),
+    HeaderName::from_static("proxy-authentication-info"),
+    HeaderName::from_static("clear-site-data"),
+    HeaderName::from_static("service-worker-allowed"),
+    HeaderName::from_static("public-key-pins"),
+    HeaderName::from_static("expect-ct"),
+    HeaderName::from_static("nel"),
+    HeaderName::from_static("report-to"),
+    HeaderName::from_static("set-cookie2"),
+    HeaderName::from_static("set-login"),
+    HeaderName::from_static("origin-policy"),
+];
+/// A page below the API has an origin of its own: it reads nothing of the API and registers nothing
+/// there. It may still run.
+const SANDBOXED: &str =
+    "sandbox allow-scripts allow-forms allow-modals allow-popups allow-downloads";
 /// How a key of ours begins in `Authorization`, in capitals or not. It never reaches a sandbox.
 const OUR_KEY: &[u8] = b"bearer motu_";
 /// Headers of ours begin so; an answer from a sandbox has none.
@@ -113,12 +138,10 @@ fn inward(
         .map_err(|error| Error::invalid(format!("the address cannot be passed on: {error}")))?;
     let mut headers = parts.headers;
     strip_hop(&mut headers);
-    let ours = |value: &HeaderValue| {
-        let begins = value.as_bytes().get(..OUR_KEY.len());
-        begins.is_some_and(|begins| begins.eq_ignore_ascii_case(OUR_KEY))
-    };
-    if headers.get_all(header::AUTHORIZATION).iter().any(ours) {
-        headers.remove(header::AUTHORIZATION);
+    let ours = headers.iter().filter(|(name, value)| is_ours(name, value));
+    let ours: Vec<HeaderName> = ours.map(|(name, _)| name.clone()).collect();
+    for name in ours {
+        headers.remove(name);
     }
     if let Some(host) = headers.remove(header::HOST) {
         headers.insert(FORWARDED_HOST, host);
@@ -154,8 +177,13 @@ fn outward(mut answer: Response, prefix: &str, port: &str) -> Response {
         .keys()
         .filter(|name| name.as_str().starts_with(OUR_NAMES));
     let ours: Vec<HeaderName> = ours.cloned().collect();
-    for name in ours {
+    for name in ours.iter().chain(&OF_THE_HOST) {
         headers.remove(name);
+    }
+    keep_cookies_here(headers, prefix);
+    if !prefix.is_empty() && !switches {
+        let sandboxed = HeaderValue::from_static(SANDBOXED);
+        headers.append(header::CONTENT_SECURITY_POLICY, sandboxed);
     }
     if let Some(protocol) = protocol.filter(|_| switches) {
         headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
@@ -167,6 +195,73 @@ fn outward(mut answer: Response, prefix: &str, port: &str) -> Response {
         headers.insert(header::LOCATION, location);
     }
     answer
+}
+
+/// Whether a header of a request has a key of ours, which is not for what runs inside.
+fn is_ours(name: &HeaderName, value: &HeaderValue) -> bool {
+    let bytes = value.as_bytes();
+    let begins = |with: &[u8]| {
+        let begins = bytes.get(..with.len());
+        begins.is_some_and(|begins| begins.eq_ignore_ascii_case(with))
+    };
+    if key::is_in(bytes) {
+        return true;
+    }
+    match name.as_str() {
+        "authorization" => {
+            let login = begins(b"basic ").then(|| hosts::password(value.to_str().ok()?.get(6..)?));
+            begins(OUR_KEY)
+                || login
+                    .flatten()
+                    .is_some_and(|key| key::is_in(key.as_bytes()))
+        }
+        "x-api-key" => begins(key::PREFIX.as_bytes()),
+        _ => false,
+    }
+}
+
+/// Keeps the cookies of an answer to the port that sets them: to its name, or to its address below
+/// the API.
+fn keep_cookies_here(headers: &mut HeaderMap, prefix: &str) {
+    let set = headers.get_all(header::SET_COOKIE).iter();
+    let set: Vec<HeaderValue> = set.filter_map(|cookie| kept_here(cookie, prefix)).collect();
+    headers.remove(header::SET_COOKIE);
+    for cookie in set {
+        headers.append(header::SET_COOKIE, cookie);
+    }
+}
+
+fn kept_here(cookie: &HeaderValue, prefix: &str) -> Option<HeaderValue> {
+    let mut parts = cookie.as_bytes().split(|byte| *byte == b';');
+    let mut kept = parts.next().unwrap_or_default().to_vec();
+    for part in parts {
+        let (name, value) = match memchr::memchr(b'=', part) {
+            Some(at) => (&part[..at], &part[at + 1..]),
+            None => (part, &[][..]),
+        };
+        let name = name.trim_ascii();
+        if name.eq_ignore_ascii_case(b"domain") {
+            continue;
+        }
+        kept.push(b';');
+        let path = value.trim_ascii();
+        let beside = !prefix.is_empty() && !is_below(path, prefix);
+        match name.eq_ignore_ascii_case(b"path") && beside {
+            false => kept.extend_from_slice(part),
+            true => {
+                kept.extend_from_slice(b" Path=");
+                kept.extend_from_slice(prefix.as_bytes());
+                // Without a path of its own it is for all of the port.
+                kept.extend_from_slice(if path.starts_with(b"/") { path } else { b"/" });
+            }
+        }
+    }
+    HeaderValue::from_bytes(&kept).ok()
+}
+
+fn is_below(path: &[u8], prefix: &str) -> bool {
+    let rest = path.strip_prefix(prefix.as_bytes());
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
 }
 
 /// Where an answer sends the caller on to, if that is below the same port.
@@ -206,6 +301,7 @@ fn join(app: &App, outside: Option<OnUpgrade>, inside: OnUpgrade) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use base64::Engine as _;
 
     const PREFIX: &str = "/v1/sandboxes/sb/ports/8000";
 
@@ -270,8 +366,75 @@ mod tests {
             .unwrap();
         let answer = outward(answer, PREFIX, "8000");
         let names: Vec<&str> = answer.headers().keys().map(HeaderName::as_str).collect();
-        assert_eq!(names, ["location"]);
+        assert_eq!(names, ["location", "content-security-policy"]);
         assert_eq!(answer.headers()["location"], format!("{PREFIX}/next?x"));
+    }
+
+    #[test]
+    fn no_key_of_ours_goes_in_by_any_header() {
+        let key = format!("motu_abcdefghijkl_{}", "0".repeat(64));
+        let login = base64::engine::general_purpose::STANDARD.encode(format!("me:{key}"));
+        let sent = [
+            ("proxy-authorization", "Basic dTpw".to_string()),
+            ("x-api-key", key.clone()),
+            ("authorization", format!("Basic {login}")),
+            ("cookie", format!("a=b; token={key}")),
+            ("x-mine", format!("<{key}>")),
+        ];
+        for (name, value) in &sent {
+            let request = asked(&[(name, value)]);
+            assert!(!request.headers().contains_key(*name), "{name}");
+        }
+        for (name, value) in [("x-api-key", "sk-theirs"), ("cookie", "a=motu_b")] {
+            assert_eq!(asked(&[(name, value)]).headers()[name], value);
+        }
+    }
+
+    /// The headers of an answer as its caller gets them.
+    fn answered(headers: &[(&str, &str)], prefix: &str) -> HeaderMap {
+        let mut answer = http::Response::builder();
+        for (name, value) in headers {
+            answer = answer.header(*name, *value);
+        }
+        let answer = answer.body(Body::empty()).unwrap();
+        outward(answer, prefix, "8000").headers().clone()
+    }
+
+    #[test]
+    fn an_answer_is_about_nothing_but_its_own_port() {
+        let names = OF_THE_HOST;
+        let sent: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "x")).collect();
+        assert!(answered(&sent, "").is_empty());
+        let csp = ("content-security-policy", "default-src 'self'");
+        assert_eq!(answered(&[csp], "").len(), 1);
+        let both = answered(&[csp], PREFIX);
+        let both: Vec<_> = both.get_all(csp.0).iter().collect();
+        assert_eq!(both, [csp.1, SANDBOXED]);
+        assert!(!SANDBOXED.contains("allow-same-origin"));
+    }
+
+    #[test]
+    fn cookies_stay_with_the_port_that_sets_them() {
+        let set = |cookie: &str, prefix: &str| {
+            let headers = answered(&[("set-cookie", cookie), ("set-cookie", "z=1")], prefix);
+            let all: Vec<_> = headers.get_all("set-cookie").iter().collect();
+            assert_eq!(all[1], "z=1");
+            all[0].to_str().unwrap().to_string()
+        };
+        let wide = "a=b=c; Domain=.example.com; Path=/; Secure; domain =x; DOMAIN";
+        assert_eq!(set(wide, ""), "a=b=c; Path=/; Secure");
+        assert_eq!(set(wide, PREFIX), format!("a=b=c; Path={PREFIX}/; Secure"));
+        assert_eq!(
+            set("a=1; path= /x ", PREFIX),
+            format!("a=1; Path={PREFIX}/x")
+        );
+        assert_eq!(set("a=1; Path", PREFIX), format!("a=1; Path={PREFIX}/"));
+        let own = format!("a=1; Path={PREFIX}/x");
+        assert_eq!(set(&own, PREFIX), own);
+        let beside = format!("{PREFIX}1/x");
+        let kept = set(&format!("a=1; Path={beside}"), PREFIX);
+        assert_eq!(kept, format!("a=1; Path={PREFIX}{beside}"));
+        assert_eq!(set("a=1; HttpOnly", PREFIX), "a=1; HttpOnly");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Records a program's terminal output, for `tests/recordings`.
+//! Records a program's terminal output, for `tests/screens/recordings`.
 //!
 //! ```text
 //! cargo run -p motu-terminal --example capture -- OUT.80x24.bytes [--silence MS] [--keys NAME | --text TEXT]... -- PROGRAM ARGS

@@ -52,8 +52,6 @@ pub enum MarkKind {
     Continuation,
     /// C: a command begins; what follows is its output.
     CommandStart,
-    /// N: a shell without support for integration.
-    Refused,
     /// D: the command has ended.
     CommandEnd { exit_code: Option<i32> },
 }
@@ -196,7 +194,6 @@ impl Listener {
             "A" => MarkKind::PromptStart,
             "B" => MarkKind::InputStart,
             "P" => MarkKind::Continuation,
-            "N" => MarkKind::Refused,
             "C" => MarkKind::CommandStart,
             "D" => MarkKind::CommandEnd {
                 exit_code: parsed.exit_code,
@@ -227,7 +224,7 @@ impl Signer {
     fn fresh(&mut self, kind: MarkKind, counter: Option<u64>) -> bool {
         let Some(counter) = counter else { return false };
         let phase = match kind {
-            MarkKind::PromptStart | MarkKind::Refused => 1,
+            MarkKind::PromptStart => 1,
             MarkKind::InputStart | MarkKind::Continuation => 2,
             MarkKind::CommandStart => 3,
             MarkKind::CommandEnd { .. } => 4,

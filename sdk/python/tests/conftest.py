@@ -1,6 +1,6 @@
 """A motu of the tests' own.
 
-The state directory is `MOTU_HOME` when that is set (by `crates/cli/tests/python.rs`, which cleans up),
+The state directory is `MOTU_HOME` when that is set (by `crates/cli/tests/stories/python.rs`, which cleans up),
 or a new one with the runtime of `MOTU_TEST_RUNTIME`. The program is `MOTU_BINARY`.
 """
 

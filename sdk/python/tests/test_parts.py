@@ -292,5 +292,7 @@ def test_a_server_is_a_command(tmp_path: Path) -> None:
         "args": ["--home", "/h", "mcp", "serve", "--profile", "workspace-core"],
     }
     assert server.run() == 3
+    open_to = motu.create_server(home="/h", binary=program, host_dirs=["/srv/x"], allow_host_compat=True)
+    assert open_to.command[-3:] == ["--host-dir", "/srv/x", "--allow-host-compat"]
     with pytest.raises(motu.InvalidError):
         motu.create_server("everything", home="/h", binary=program)  # type: ignore[arg-type]

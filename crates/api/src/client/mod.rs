@@ -11,7 +11,7 @@ mod session;
 mod silence;
 
 use crate::socket;
-use crate::wire::{API_HEADER, API_VERSION, AUDIT_HEADER, ErrorBody, VERSION_HEADER};
+use crate::wire::{API_HEADER, API_VERSION, AUDIT_HEADER, ErrorBody, LEAVE_HEADER, VERSION_HEADER};
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::StreamExt;
@@ -24,7 +24,7 @@ use kept::{Connection, Kept};
 use motu_core::audit::AuditId;
 use motu_core::hint;
 use motu_core::hint::host;
-use motu_core::{Error, ErrorKind, Result, noted};
+use motu_core::{Error, ErrorKind, Leave, Result, noted};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use session::Opening;
@@ -77,6 +77,8 @@ pub struct Client {
     kept: Arc<Kept>,
     /// The key as a header, for a daemon of another host.
     authorization: Option<HeaderValue>,
+    /// What every call is held to, as a header.
+    leave: Option<HeaderValue>,
     /// Called when a daemon does not answer, before the call fails.
     warn: Option<fn(&str)>,
 }
@@ -181,6 +183,9 @@ impl Call {
         if let Some(authorization) = &client.authorization {
             headers.insert(header::AUTHORIZATION, authorization.clone());
         }
+        if let Some(leave) = &client.leave {
+            headers.insert(LEAVE_HEADER, leave.clone());
+        }
         Ok(request)
     }
 }
@@ -192,6 +197,7 @@ impl Client {
             version: None,
             kept: Arc::default(),
             authorization: None,
+            leave: None,
             warn: None,
         }
     }
@@ -209,6 +215,14 @@ impl Client {
             .map_err(|_| Error::invalid("that is no key").hint("keys begin with `motu_`"))?;
         value.set_sensitive(true);
         self.authorization = Some(value);
+        Ok(self)
+    }
+
+    /// Holds every call to this: for a program that passes on what a model says.
+    pub fn held_to(mut self, leave: &Leave) -> Result<Client> {
+        let value = HeaderValue::try_from(leave.written().into_bytes())
+            .map_err(|_| Error::invalid("the name of a directory has control characters in it"))?;
+        self.leave = Some(value);
         Ok(self)
     }
 

@@ -27,7 +27,7 @@ fn rewrite(text: &[u8], size: usize, place: &Place) -> Result<(Out, Asked, Rewri
     let (mut rewriter, mut out, mut asked) =
         (Rewriter::default(), Out::default(), Asked::default());
     for part in text.chunks(size) {
-        rewriter.feed(part, place, &mut asked, &mut out)?;
+        rewriter.feed(part, Some(place), &mut asked, &mut out)?;
     }
     Ok((out, asked, rewriter))
 }
@@ -47,7 +47,7 @@ fn placeholders_leave_as_values_wherever_the_stream_is_cut() {
     );
     let wanted = format!(
         "GET /a/{PLACE}?k=s3cret%20%26 HTTP/1.1\r\nHost: api.example\r\nAuthorization: Bearer s3cret &\r\n\r\n\
-         POST /b HTTP/1.1\r\nhost: api.example:443\r\nX-Key: s3cret &\r\nContent-Length: 49\r\n\r\n{PLACE}\
+         POST /b HTTP/1.1\r\nHost: api.example:443\r\nX-Key: s3cret &\r\nContent-Length: 49\r\n\r\n{PLACE}\
          PUT /c HTTP/1.1\r\nHost: api.example\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"
     );
     for size in 1..text.len() {
@@ -157,6 +157,18 @@ fn what_two_servers_could_read_in_two_ways_is_refused() {
             Refusal::Upgrade,
         ),
         (
+            "GET http://api.example/ HTTP/1.1\r\nHost: api.example\r\n\r\n",
+            Refusal::Malformed,
+        ),
+        (
+            "TRACE / HTTP/1.1\r\nHost: api.example\r\n\r\n",
+            Refusal::Echo,
+        ),
+        (
+            "Track / HTTP/1.1\r\nHost: api.example\r\n\r\n",
+            Refusal::Echo,
+        ),
+        (
             "GET /no HTTP/1.1\r\nHost: api.example\r\n\r\n",
             Refusal::NotAllowed,
         ),
@@ -183,4 +195,20 @@ proptest! {
         let (out, ..) = rewrite(&text, size, &place).unwrap();
         prop_assert_eq!(out.forward, text);
     }
+}
+
+/// Without a place, as on a connection that is not encrypted, the gate alone decides.
+#[test]
+fn without_a_place_requests_are_written_anew_and_nothing_is_inserted() {
+    let text = format!(
+        "GET http://A.example/a HTTP/1.1\r\nHost: a.example.\r\nX-Key: {PLACE}\r\n\r\n\
+         GET /no HTTP/1.1\r\nHost: a.example\r\n\r\n"
+    );
+    let (mut rewriter, mut out, mut asked) =
+        (Rewriter::default(), Out::default(), Asked::default());
+    let fed = rewriter.feed(text.as_bytes(), None, &mut asked, &mut out);
+    assert_eq!(fed, Err(Refusal::NotAllowed));
+    let wanted = format!("GET /a HTTP/1.1\r\nHost: a.example\r\nX-Key: {PLACE}\r\n\r\n");
+    assert_eq!(String::from_utf8(out.forward).unwrap(), wanted);
+    assert_eq!(asked.0.len(), 2);
 }

@@ -79,14 +79,19 @@ fn one(list: &[(&str, &str)]) -> Result<(Vec<u8>, Asked), Refusal> {
 fn headers_leave_with_values_and_everything_else_as_it_came() {
     let path = format!("/x?k={PLACE}");
     let bearer = format!("Bearer {PLACE}");
-    let block = hpack::encode(
-        &[0, 4096],
-        &headers(&get(&path, &[("authorization", &bearer)])),
-    );
+    let post = |path: &str, bearer: &str| {
+        let mut list = get(path, &[]);
+        list[0].1 = "POST";
+        let mut list = headers(&list);
+        list.extend(headers(&[("authorization", bearer)]));
+        list
+    };
+    let block = hpack::encode(&[0, 4096], &post(&path, &bearer));
     let (one, two) = block.split_at(50);
     let padded = [&[3][..], &[0, 0, 0, 0, 7], one, &[0; 3]].concat();
     let settings = frame(4, 0, 0, &[0, 3, 0, 0, 0, 100]);
-    let data = frame(0, 1, 1, PLACE.as_bytes());
+    let data = frame(DATA, 0, 1, PLACE.as_bytes());
+    let unknown = frame(0x2a, 0, 1, b"nobody knows");
     let trailers = frame(
         HEADERS,
         END_HEADERS | END_STREAM,
@@ -100,10 +105,11 @@ fn headers_leave_with_values_and_everything_else_as_it_came() {
         &frame(CONTINUATION, 0, 1, two),
         &frame(CONTINUATION, END_HEADERS, 1, &[]),
         &data,
+        &unknown,
         &trailers,
     ]
     .concat();
-    let mut wanted = headers(&get("/x?k=s3cret", &[("authorization", "Bearer s3cret")]));
+    let mut wanted = post("/x?k=s3cret", "Bearer s3cret");
     wanted[3].never = true;
     wanted[4].never = true;
     let block = hpack::encode(&[0, 4096], &wanted);
@@ -186,6 +192,19 @@ fn what_is_no_clear_request_is_refused() {
         (with(&[("X", "y")]), Refusal::Malformed),
         (with(&[("x", "a\r\nb: c")]), Refusal::Malformed),
         (with(&[("connection", "close")]), Refusal::Malformed),
+        (
+            with(&[("transfer_encoding", "chunked")]),
+            Refusal::Malformed,
+        ),
+        (with(&[("te", "gzip")]), Refusal::Malformed),
+        (with(&[("content-length", "5")]), Refusal::Malformed),
+        (
+            with(&[("content-length", "0"), ("content-length", "0")]),
+            Refusal::Malformed,
+        ),
+        (changed(":method", "TRACE"), Refusal::Echo),
+        (changed(":path", "*"), Refusal::Malformed),
+        (changed(":path", "/a#b"), Refusal::Malformed),
         (with(&[(":path", "/b")]), Refusal::Malformed),
     ] {
         assert_eq!(one(&list).map(|_| ()), Err(refusal), "{list:?}");
@@ -205,6 +224,75 @@ fn what_is_no_clear_request_is_refused() {
     ] {
         assert_eq!(rewrite(&bytes, 900).map(|_| ()), Err(Refusal::Malformed));
     }
+}
+
+/// Servers and what is behind them differ in what they make of these.
+#[test]
+fn bodies_are_of_requests_and_as_long_as_they_said() {
+    let request = |method: &'static str, more: &[(&'static str, &'static str)]| {
+        let mut list = get("/", more);
+        list[0].1 = method;
+        hpack::encode(&[], &headers(&list))
+    };
+    let post = |length| request("POST", &[("content-length", length)]);
+    let trailers = hpack::encode(&[], &headers(&[("x-sum", "1")]));
+    let all = |frames: &[Vec<u8>]| {
+        let bytes = [PREFACE, &frames.concat()].concat();
+        rewrite(&bytes, 7).map(|_| ())
+    };
+    let begin = |stream, block: &[u8]| frame(HEADERS, END_HEADERS, stream, block);
+    let ends = END_HEADERS | END_STREAM;
+    assert_eq!(
+        all(&[begin(1, &post("3")), frame(DATA, END_STREAM, 1, b"abc")]),
+        Ok(())
+    );
+    let padded = frame(DATA, END_STREAM | PADDED, 1, b"\x02abc\0\0");
+    assert_eq!(all(&[begin(1, &post("3")), padded.clone()]), Ok(()));
+    for frames in [
+        vec![begin(1, &post("3")), frame(DATA, END_STREAM, 1, b"abcd")],
+        vec![begin(1, &post("3")), frame(DATA, END_STREAM, 1, b"ab")],
+        vec![frame(HEADERS, ends, 1, &post("3"))],
+        vec![begin(1, &post("4")), padded],
+        vec![begin(1, &post("3")), frame(DATA, PADDED, 1, b"\x09ab")],
+        vec![
+            begin(1, &request("GET", &[])),
+            frame(DATA, END_STREAM, 1, b"a"),
+        ],
+        // A body and trailers of no request, a request on a stream that has been, or on the host's.
+        vec![frame(DATA, 0, 1, b"a")],
+        vec![frame(HEADERS, ends, 1, &trailers)],
+        vec![
+            begin(1, &post("0")),
+            frame(HEADERS, END_HEADERS, 1, &trailers),
+        ],
+        vec![begin(3, &post("0")), begin(1, &post("0"))],
+        vec![begin(1, &post("0")), begin(1, &post("0"))],
+        vec![begin(2, &post("0"))],
+    ] {
+        assert_eq!(all(&frames), Err(Refusal::Malformed), "{frames:?}");
+    }
+}
+
+#[test]
+fn the_host_is_named_once_and_in_one_form() {
+    let list = [
+        (":method", "GET"),
+        (":path", "/"),
+        (":scheme", "https"),
+        ("host", "API.example.:443"),
+        ("te", "trailers"),
+    ];
+    let (found, asked) = one(&list).unwrap();
+    let wanted = [
+        (":method", "GET"),
+        (":path", "/"),
+        (":authority", "api.example:443"),
+        (":scheme", "https"),
+        ("te", "trailers"),
+    ];
+    let block = hpack::encode(&[], &headers(&wanted));
+    assert!(found.ends_with(&block));
+    assert_eq!(asked.0[0].0.port, Some(443));
 }
 
 proptest! {

@@ -35,6 +35,7 @@ fn vanilla(signature: &str) -> Request {
     Request {
         method: "GET".to_owned(),
         host: Some("example.amazonaws.com".to_owned()),
+        port: None,
         path: "/".to_owned(),
         query: String::new(),
         headers: headers

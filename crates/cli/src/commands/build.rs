@@ -10,7 +10,7 @@ use motu_core::build::BuildRequest;
 use motu_core::files::ByteStream;
 use motu_core::report::{Environment, ProgressEvent};
 use motu_core::{Error, Result, Service, limits};
-use motu_dockerfile::Ignore;
+use motu_dockerfile::{Ignore, Ignored};
 use motu_workspaces::tarball::{Meta, TarWriter};
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -233,6 +233,7 @@ fn pack(context: &Path) -> Result<ByteStream> {
         let out = std::io::BufWriter::with_capacity(256 * 1024, sink);
         let mut tar = TarWriter::new(out);
         let mut waiting = vec![PathBuf::new()];
+        let (mut ignored, again) = (ignore.walk(), !ignore.is_final());
         while let Some(dir) = waiting.pop() {
             let full = top.join(&dir);
             let mut names: Vec<_> = std::fs::read_dir(&full)
@@ -241,7 +242,8 @@ fn pack(context: &Path) -> Result<ByteStream> {
             names.sort();
             for name in names {
                 let path = dir.join(name);
-                if add(&mut tar, &top, &path, &ignore).map_err(failed(&top.join(&path)))? {
+                let added = add(&mut tar, &top, &path, (&mut ignored, again));
+                if added.map_err(failed(&top.join(&path)))? {
                     waiting.push(path);
                 }
             }
@@ -256,13 +258,13 @@ fn add<W: Write>(
     tar: &mut TarWriter<W>,
     top: &Path,
     path: &Path,
-    ignore: &Ignore,
+    (ignored, again): (&mut Ignored<'_>, bool),
 ) -> std::io::Result<bool> {
     let full = top.join(path);
     let found = std::fs::symlink_metadata(&full)?;
     let name = path.as_os_str().as_bytes();
     // The ignore file itself is always sent.
-    let out = ignore.excludes(name) && path != Path::new(IGNORE);
+    let out = ignored.excludes(name) && path != Path::new(IGNORE);
     let meta = Meta {
         mode: found.mode() & 0o777,
         uid: 0,
@@ -274,7 +276,7 @@ fn add<W: Write>(
         if !out {
             tar.directory(name, meta, &none)?;
         }
-        return Ok(!out || !ignore.is_final());
+        return Ok(!out || again);
     }
     if out {
         return Ok(false);

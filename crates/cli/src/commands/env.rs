@@ -164,7 +164,11 @@ impl Args {
                 answer(json, &removed, pruned);
             }
             Command::Tag { name, new, json } => {
-                let tagged = client.tag_environment(&name, TagAs { name: new }).await?;
+                let ask = TagAs {
+                    owner: String::new(),
+                    name: new,
+                };
+                let tagged = client.tag_environment(&name, ask).await?;
                 answer(json, &tagged, |tagged| format!("{}\n", tagged.name));
             }
             Command::Export {
@@ -190,7 +194,11 @@ impl Args {
             Command::Import { file, name, json } => {
                 let moved = Moved::default();
                 let content = moved.counting(archives::read(&file)?);
-                let work = client.import_environment(ImportAs { name }, content);
+                let ask = ImportAs {
+                    name,
+                    ..ImportAs::default()
+                };
+                let work = client.import_environment(ask, content);
                 let made = waiting::moving("importing", Reader::of(json), &moved, work).await?;
                 answer(json, &made, |made| format!("{} is installed\n", made.name));
             }

@@ -82,6 +82,8 @@ fn told_list(all: &[LostEntry]) -> String {
             LostKind::Baseline => "baseline",
             LostKind::Store => "store",
             LostKind::Machines => "machines",
+            LostKind::Row => "row of the store",
+            LostKind::Changes => "lost changes of the store",
         };
         text.push_str(&format!(
             "{}  {kind}, was {}, set aside {}: {}\n",
@@ -101,6 +103,19 @@ fn told_rebuild(rebuild: &Rebuild) -> String {
             None => format!("{}  is in the new store\n", one.id),
             Some(why) => format!("{}  was left out: {}\n", one.id, show::safe(why)),
         });
+    }
+    for part in rebuild
+        .parts
+        .iter()
+        .filter(|part| part.count > 0 || part.missing.is_some())
+    {
+        let place = show::safe(&part.place.to_string_lossy()).to_string();
+        let missing = part.missing.as_deref().map(show::safe);
+        let missing = missing.map(|why| format!(" ({why})")).unwrap_or_default();
+        text.push_str(&format!(
+            "{} {} in {place}{missing}\n",
+            part.count, part.what
+        ));
     }
     for old in &rebuild.set_aside {
         let was_at = show::safe(&old.was_at.to_string_lossy()).to_string();

@@ -4,14 +4,24 @@ use super::listening::{address, asked_to_leave, read_token};
 use crate::context::Context;
 use crate::serving::{self, Origin};
 use crate::show;
-use motu_core::{Result, limits};
+use jiff::Timestamp;
+use motu_api::Client;
+use motu_api::client::SocketAt;
+use motu_core::sandbox::{ListSandboxes, Sandbox, State};
+use motu_core::{Leave, Result, Service, limits};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// How long a sandbox of an orchestrator lives that says nothing: it has a clock of its own.
 const PROVIDED_SECONDS: u64 = 86_400;
+
+/// How long a daemon that is to leave may take to say what runs.
+const ASK_TIME: Duration = Duration::from_secs(3);
+/// How many machines are named.
+const SHOWN: usize = 20;
 
 /// Serve the API on a Unix socket in the state directory
 ///
@@ -123,7 +133,13 @@ impl Args {
                 ));
             }
         };
-        let service = Arc::new(context.client());
+        // An orchestrator is not the operator, and images are what it names.
+        let leave = Leave {
+            unwalled: true,
+            for_others: true,
+            ..Leave::default()
+        };
+        let service = Arc::new(context.client().held_to(&leave)?);
         motu_provider::serve(
             service,
             options,
@@ -137,9 +153,11 @@ impl Args {
 
     pub fn run(self, context: &Context) -> Result<ExitCode> {
         if self.stop {
-            show::print(match serving::stop(&context.place)? {
-                true => "stopped\n",
-                false => "no daemon is running\n",
+            // Asked while somebody can still tell.
+            let running = running(context);
+            show::print(&match serving::stop(&context.place)? {
+                true => format!("stopped\n{}", goes_on(running.as_deref())),
+                false => "no daemon is running\n".to_string(),
             });
             return Ok(ExitCode::SUCCESS);
         }
@@ -150,4 +168,47 @@ impl Args {
         serving::run(&context.place, origin, self.listen)?;
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// The sandboxes with a machine; `None` if the daemon does not say.
+fn running(context: &Context) -> Option<Vec<Sandbox>> {
+    let daemon = Client::new(SocketAt(context.place.socket()));
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .ok()?;
+    let asked = async {
+        let all = daemon.list_sandboxes(ListSandboxes::default());
+        tokio::time::timeout(ASK_TIME, all).await
+    };
+    let all = runtime.block_on(asked).ok()?.ok()?;
+    let alive = |sandbox: &&Sandbox| matches!(sandbox.state, State::Running | State::Paused);
+    Some(all.iter().filter(alive).cloned().collect())
+}
+
+/// What goes on without a daemon, and how long.
+fn goes_on(running: Option<&[Sandbox]>) -> String {
+    let Some(running) = running else {
+        return "which machines go on is not known: the daemon did not answer\n".to_string();
+    };
+    if running.is_empty() {
+        return String::new();
+    }
+    let count = show::count(running.len() as u64, "machine goes", "machines go");
+    let mut text = format!("{count} on without it:\n");
+    let now = Timestamp::now();
+    for sandbox in running.iter().take(SHOWN) {
+        let until = match sandbox.expires_at {
+            Some(at) => {
+                let left = at.duration_since(now).as_secs().max(0);
+                format!("ends in {}", show::seconds(left))
+            }
+            None => "until it is ended".to_string(),
+        };
+        text += &format!("  {}  {}  {until}\n", sandbox.sandbox_id, sandbox.runtime);
+    }
+    if running.len() > SHOWN {
+        text += &format!("  and {} more\n", running.len() - SHOWN);
+    }
+    text
 }

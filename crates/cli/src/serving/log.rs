@@ -1,13 +1,13 @@
 //! The daemon's log: the terminal, or a file that never grows beyond a bound.
 
 use super::Origin;
-use crate::home::Place;
+use crate::home::LOG;
 use motu_core::{Error, Result};
-use std::fs::{File, OpenOptions};
+use motu_engine::OwnDirectory;
+use rustix::fs::OFlags;
+use std::fs::File;
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::PathBuf;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::fmt::writer::BoxMakeWriter;
 
@@ -16,7 +16,7 @@ const MAX_BYTES: u64 = 10 * 1024 * 1024;
 
 /// Begins logging. `MOTU_LOG` sets the level: error, warn, info, debug or trace; `MOTU_LOG_FORMAT`
 /// the form of a line: text or json.
-pub fn begin(place: &Place, origin: Origin) -> Result<()> {
+pub fn begin(home: &Arc<OwnDirectory>, origin: Origin) -> Result<()> {
     let json = match std::env::var("MOTU_LOG_FORMAT").as_deref() {
         Ok("json") => true,
         Ok("text" | "") | Err(_) => false,
@@ -35,7 +35,7 @@ pub fn begin(place: &Place, origin: Origin) -> Result<()> {
         Origin::Foreground => BoxMakeWriter::new(io::stderr),
         Origin::OnDemand => {
             let log =
-                LogFile::open(place.log()).map_err(|error| Error::io("open the log", &error))?;
+                LogFile::open(home.clone()).map_err(|error| Error::io("open the log", &error))?;
             BoxMakeWriter::new(Mutex::new(log))
         }
     };
@@ -51,17 +51,17 @@ pub fn begin(place: &Place, origin: Origin) -> Result<()> {
 /// A file that is set aside when it is full. Standard error follows, so that a panic is not lost.
 #[derive(Debug)]
 struct LogFile {
-    path: PathBuf,
+    home: Arc<OwnDirectory>,
     file: File,
     written: u64,
 }
 
 impl LogFile {
-    fn open(path: PathBuf) -> io::Result<LogFile> {
-        let file = open(&path)?;
+    fn open(home: Arc<OwnDirectory>) -> io::Result<LogFile> {
+        let file = open(&home)?;
         let written = file.metadata()?.len();
         let mut log = LogFile {
-            path,
+            home,
             file,
             written,
         };
@@ -74,8 +74,8 @@ impl LogFile {
         if self.written < MAX_BYTES {
             return Ok(());
         }
-        std::fs::rename(&self.path, self.path.with_extension("log.1"))?;
-        self.file = open(&self.path)?;
+        self.home.rename(LOG, &format!("{LOG}.1"))?;
+        self.file = open(&self.home)?;
         self.written = 0;
         self.redirect()
     }
@@ -86,12 +86,8 @@ impl LogFile {
     }
 }
 
-fn open(path: &PathBuf) -> io::Result<File> {
-    OpenOptions::new()
-        .create(true)
-        .append(true)
-        .mode(0o600)
-        .open(path)
+fn open(home: &OwnDirectory) -> io::Result<File> {
+    home.file(LOG, OFlags::APPEND)
 }
 
 impl Write for LogFile {

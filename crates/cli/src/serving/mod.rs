@@ -15,6 +15,7 @@
 mod lock;
 mod log;
 mod ready;
+mod socket;
 mod sys;
 mod telling;
 
@@ -31,6 +32,7 @@ use motu_webhook::Webhook;
 use ready::Ready;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use telling::{Telling, witness};
 use tokio::signal::unix::{SignalKind, signal};
@@ -80,9 +82,9 @@ fn start(
     ready: &mut Ready,
 ) -> Result<()> {
     sys::limit_allocator();
-    place.create()?;
-    log::begin(place, origin)?;
-    let _lock = match Lock::claim(place, origin)? {
+    let home = Arc::new(place.open()?);
+    log::begin(&home, origin)?;
+    let _lock = match Lock::claim(place, &home, origin)? {
         Claim::Ours(lock) => lock,
         Claim::OthersAnswer => {
             ready.done();
@@ -150,6 +152,8 @@ async fn serve(
     sys::release_code();
     loop {
         let listener = motu_api::socket::listen(&place.socket())?;
+        let removed = Arc::new(AtomicBool::new(false));
+        let gone = socket::gone(place, removed.clone());
         ready.done();
         tracing::info!(home = %place.path().display(), pid = std::process::id(), "serving");
         // A task of its own: this one belongs to the first thread, which would have to be woken for every caller before
@@ -160,6 +164,7 @@ async fn serve(
             tokio::select! {
                 _ = stopping => {}
                 () = quiet, if may_leave => {}
+                () = gone => {}
             }
         };
         let mut accepting = tokio::spawn(server.clone().accept_until(listener, until));
@@ -169,6 +174,9 @@ async fn serve(
         };
         match ended {
             Ok(1..) => {}
+            Ok(0) if removed.load(Ordering::Relaxed) => {
+                tracing::warn!("the socket was removed from outside: it is made again");
+            }
             Ok(0) => break,
             // Whoever comes now starts another daemon.
             Err(error) => break tracing::error!(%error, "callers are not taken in any more"),

@@ -1,4 +1,15 @@
-//! The memory of the daemon, kept small.
+//! The memory of the daemon, kept small, and a descriptor that is waited for.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+/// Registers a descriptor with the runtime, which owns it from now on.
+pub fn watch(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    // SAFETY: an `OwnedFd` always gives the same open descriptor, and the result keeps it open.
+    Ok(unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }?)
+}
 
 /// Few arenas, and big buffers go straight back to the kernel. Call it before there are threads.
 pub fn limit_allocator() {

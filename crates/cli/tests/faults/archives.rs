@@ -1,8 +1,8 @@
 //! Trees copied in and out, with honest and hostile archives.
 
-use crate::support::{World, at, refused, stream};
 use motu_core::files::{MakeDirectory, RemoveFile};
 use motu_core::{ErrorKind, SandboxId, Service};
+use motu_testkit::world::{World, at, refused, stream};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 

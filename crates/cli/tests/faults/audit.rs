@@ -1,7 +1,6 @@
 //! The audit log of a real daemon: it contains every answered call, whatever happens.
 
 use super::full::Small;
-use crate::support::{World, refused, shell, small};
 use futures_util::StreamExt;
 use motu_api::Client;
 use motu_core::audit::{AuditId, FollowAudit, ListAudit, Stage, VerifyAudit};
@@ -9,6 +8,7 @@ use motu_core::report::TagAs;
 use motu_core::sandbox::Keepalive;
 use motu_core::workspace::{CreateWorkspace, SecretSource};
 use motu_core::{Error, ErrorKind, SandboxId, Service, Workspaces};
+use motu_testkit::world::{World, refused, shell, small};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::io::Write as _;
@@ -25,6 +25,7 @@ const KILLS: usize = 3;
 /// A change that passes the gate and is refused by the engine: cheap, and recorded.
 async fn change(client: &Client) -> Error {
     let name = TagAs {
+        owner: String::new(),
         name: "other:1".to_string(),
     };
     let tagged = client.tag_environment("not-there:1", name).await;
@@ -188,7 +189,7 @@ async fn a_full_disk_refuses_changes_and_lets_space_be_freed() {
 
 /// Runs an independent verifier that implements only the documented format.
 fn python(what: &str, key: &str, input: &[u8]) -> (bool, String) {
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/audit/verify.py");
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/faults/audit/verify.py");
     let mut child = motu_needs::command("python3")
         .args([script, what, key])
         .stdin(Stdio::piped())
@@ -330,4 +331,54 @@ async fn a_backup_takes_the_log_along() {
         ErrorKind::NotFound,
         client.get_audit(&AuditId::generate()).await,
     );
+}
+
+/// The whole log is gone and its key is there: nothing is begun in its place.
+#[tokio::test]
+async fn a_log_that_is_gone_is_said_and_comes_back() {
+    let Some(mut world) = World::new() else {
+        return;
+    };
+    let id = audit_id(&change(&world.client()).await);
+    world.stop();
+    let (log, aside) = (world.home().join("audit"), world.path().join("aside"));
+    std::fs::rename(&log, &aside).unwrap();
+    for _ in 0..2 {
+        world.start();
+        let error = change(&world.client()).await;
+        assert_eq!(error.kind, ErrorKind::Unavailable, "{error:?}");
+        assert!(error.message.contains("log is gone"), "{error:?}");
+        assert_ne!(world.motu(&["audit", "verify"]).code, 0);
+        assert!(!log.exists());
+        world.stop();
+    }
+    std::fs::rename(&aside, &log).unwrap();
+    world.start();
+    assert_eq!(entries(&world.client(), &id).await.len(), 1);
+    assert_whole(&world.client()).await;
+}
+
+/// The power goes as soon as the first change of a new home is answered: what its file system has
+/// not written is gone.
+#[tokio::test]
+async fn a_log_that_was_just_begun_is_whole_after_a_power_cut() {
+    let Some(small) = Small::ext4(64, "runtime = \"container\"") else {
+        return;
+    };
+    let client = small.client();
+    let id = audit_id(&change(&client).await);
+    let image = small.path().join("state.ext4");
+    let copy = small.path().join("copy.ext4");
+    super::durable::cut(&image, &copy);
+    let key = client.audit_key().await.unwrap().public_key;
+    let script = r#"mkdir "$1.dir" && mount -o loop "$1" "$1.dir" && grep -rqs "$4" "$1.dir/audit" &&
+        "$2" audit verify --dir "$1.dir/audit" --key "$3""#;
+    let mut command = motu_needs::command("unshare");
+    command
+        .args(["-m", "--propagation", "private", "sh", "-c", script, "sh"])
+        .arg(&copy)
+        .arg(motu_testkit::program())
+        .args([&key, id.as_str()]);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
 }

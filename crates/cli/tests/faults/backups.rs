@@ -1,11 +1,12 @@
 //! Backups of a state directory with running machines.
 
-use crate::support::{ENVIRONMENT, World, refused};
 use motu_core::report::BackUp;
-use motu_core::sandbox::State;
+use motu_core::sandbox::{CreateSandbox, State};
 use motu_core::secret::SetSecret;
+use motu_core::terminal::OpenTerminal;
 use motu_core::workspace::*;
-use motu_core::{ErrorKind, Program, SandboxId, Service, Size, Workspaces};
+use motu_core::{ErrorKind, Program, SandboxId, Service, Size, Terminals, Workspaces};
+use motu_testkit::world::{ENVIRONMENT, World, refused};
 use std::os::unix::fs::MetadataExt;
 
 fn script(text: &str) -> WorkspaceExec {
@@ -156,6 +157,282 @@ async fn a_backup_of_what_runs_is_restored_whole() {
     world.stop();
     let error = world.motu(&["restore", &text, "--json"]).error();
     assert_eq!(error.kind, ErrorKind::Conflict, "{error:?}");
+}
+
+/// Environments of the world's own: what is made here is in no other test's backup.
+fn own_environments(world: &World) {
+    let place = world.home().join("environments");
+    std::fs::remove_file(&place).unwrap();
+    let shared = motu_testkit::environments();
+    let record = shared.join("names/busybox.json");
+    let read: serde_json::Value = serde_json::from_slice(&std::fs::read(&record).unwrap()).unwrap();
+    let blob = read["digest"].as_str().unwrap().replace(':', "-");
+    for part in ["names", "blobs"] {
+        std::fs::create_dir_all(place.join(part)).unwrap();
+    }
+    let copy = |from: std::path::PathBuf, to: std::path::PathBuf| {
+        let copied = motu_needs::command("cp")
+            .arg("-a")
+            .args([from, to])
+            .status();
+        assert!(copied.unwrap().success());
+    };
+    copy(record, place.join("names/busybox.json"));
+    copy(
+        shared.join("blobs").join(&blob),
+        place.join("blobs").join(&blob),
+    );
+}
+
+/// Runs a command that must succeed.
+fn done(world: &World, args: &[&str]) -> String {
+    let told = world.motu(args);
+    assert_eq!(told.code, 0, "{args:?}: {told:?}");
+    told.stdout
+}
+
+fn json(world: &World, args: &[&str]) -> serde_json::Value {
+    let text = done(world, &[args, &["--json"]].concat());
+    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{args:?}: {error}: {text}"))
+}
+
+/// Everything that may be kept, made once: an environment of each kind, a template of each kind
+/// without memory, keys, and what the small ones are.
+async fn fill(world: &World) -> (WorkspaceId, motu_core::audit::AuditId) {
+    let workspace = create(world, "ws-all").await;
+    let client = world.client();
+    let saved = SaveAs::named("before");
+    client.create_snapshot(&workspace, saved).await.unwrap();
+    let kept = CreateSandbox {
+        keep: true,
+        ..motu_testkit::world::small()
+    };
+    let sandbox = world.create_with(kept).await.sandbox_id;
+    let said = world.sh(&sandbox, "echo made > /made").await;
+    assert_eq!(said.exit_code, 0, "{said:?}");
+    let id = sandbox.as_str();
+    done(world, &["commit", id, "committed:1"]);
+    done(world, &["env", "tag", "committed:1", "tagged:1"]);
+    done(world, &["template", "save", id, "files", "--no-memory"]);
+    let setup = ["--from", "busybox", "--setup", "echo built > /built"];
+    done(
+        world,
+        &[&["template", "create", "built"], &setup[..]].concat(),
+    );
+    let tree = world.path().join("tree");
+    std::fs::create_dir_all(tree.join("bin")).unwrap();
+    std::fs::write(tree.join("imported"), "imported\n").unwrap();
+    let busybox = motu_testkit::environments();
+    let record = std::fs::read(busybox.join("names/busybox.json")).unwrap();
+    let record: serde_json::Value = serde_json::from_slice(&record).unwrap();
+    let blob = record["digest"].as_str().unwrap().replace(':', "-");
+    let shell = busybox.join("blobs").join(blob).join("root/bin/busybox");
+    std::fs::copy(shell, tree.join("bin/sh")).unwrap();
+    done(world, &["env", "pull", &format!("dir:{}", tree.display())]);
+    for name in ["good", "bad"] {
+        let made = json(
+            world,
+            &["key", "create", "--project", "acme", "--name", name],
+        );
+        if name == "bad" {
+            done(world, &["key", "revoke", made["key_id"].as_str().unwrap()]);
+        }
+    }
+    let policies = world.home().join("policies");
+    std::fs::create_dir_all(&policies).unwrap();
+    std::fs::write(policies.join("own.toml"), "version = 1\n").unwrap();
+    let secret = SetSecret {
+        value: Some("a value of a call".to_string()),
+        ..SetSecret::default()
+    };
+    client.set_secret("api-key", secret).await.unwrap();
+    let terminal = OpenTerminal {
+        session_id: "talk".to_string(),
+        sandbox_id: Some(sandbox.clone()),
+        command: vec!["sh".to_string()],
+        ..OpenTerminal::default()
+    };
+    client.open_terminal(terminal).await.unwrap();
+    let said = world
+        .client()
+        .exec(&sandbox, motu_testkit::world::shell("true"))
+        .await;
+    client.destroy_sandbox(&sandbox).await.unwrap();
+    (workspace, said.unwrap().audit_id.unwrap())
+}
+
+/// Uses each thing of [`fill`].
+async fn use_all(world: &World, workspace: &WorkspaceId, audit: &motu_core::audit::AuditId) {
+    let client = world.client();
+    client.start_workspace(workspace).await.unwrap();
+    assert_eq!(sh(world, workspace, "cat own").await, "ws-all\n");
+    for (from, file, text) in [
+        (&["committed:1"][..], "/made", "made\n"),
+        (&["tagged:1"], "/made", "made\n"),
+        (&["--template", "files"], "/made", "made\n"),
+        (&["--template", "built"], "/built", "built\n"),
+    ] {
+        let run = [&["run"], from, &["--", "cat", file]].concat();
+        assert_eq!(done(world, &run), text, "{run:?}");
+    }
+    let tree = format!("dir:{}", world.path().join("tree").display());
+    let run = [
+        "run",
+        &tree,
+        "--",
+        "/bin/sh",
+        "-c",
+        "read a < /imported; echo $a",
+    ];
+    assert_eq!(done(world, &run), "imported\n");
+    let keys = client.list_keys(Default::default()).await.unwrap().keys;
+    let revoked = |name: &str| {
+        let mut found = keys.iter().filter(|key| key.name.as_deref() == Some(name));
+        found
+            .next()
+            .unwrap_or_else(|| panic!("{keys:?}"))
+            .revoked_at
+            .is_some()
+    };
+    assert!(!revoked("good") && revoked("bad"));
+    assert_eq!(client.get_policy("own").await.unwrap().source, "file");
+    let secrets = client.list_secrets(Default::default()).await.unwrap();
+    assert_eq!(secrets.secrets[0].name, "api-key");
+    let sessions = json(world, &["terminal", "list"]).to_string();
+    assert!(sessions.contains("talk"), "{sessions}");
+    assert!(world.home().join("terminals/talk").is_dir());
+    assert_eq!(client.get_audit(audit).await.unwrap().entries.len(), 1);
+    let events = done(world, &["events", "-n", "1000", "--json"]);
+    assert!(events.contains("key.revoked"), "{events}");
+    let snapshots = client.list_snapshots(workspace, Default::default()).await;
+    assert_eq!(snapshots.unwrap().snapshots.len(), 2);
+}
+
+#[tokio::test]
+async fn everything_that_is_kept_is_in_a_backup_and_is_used_after_it() {
+    let Some(mut world) = World::bare() else {
+        return;
+    };
+    own_environments(&world);
+    world.start();
+    let (workspace, audit) = fill(&world).await;
+    let backup = world.path().join("backup");
+    let text = backup.display().to_string();
+    done(&world, &["backup", &text]);
+    let list = json(&world, &["backup", "--list", &text]);
+    let items = list["items"].as_array().unwrap();
+    for kind in [
+        "store",
+        "workspace",
+        "baseline",
+        "environment",
+        "environment_name",
+        "template",
+        "key",
+        "policy",
+        "secret",
+        "recording",
+        "audit",
+        "host_key",
+        "configuration",
+    ] {
+        assert!(
+            items.iter().any(|one| one["kind"] == kind),
+            "no {kind}: {list}"
+        );
+    }
+    assert_eq!(list["left_out"], serde_json::json!([]));
+    let told = done(&world, &["backup", "--list", &text]);
+    assert!(told.contains("template  files"), "{told}");
+    assert!(done(&world, &["backup", "--verify", &text]).contains("whole"));
+    done(&world, &["workspace", "delete", workspace.as_str()]);
+    world.stop();
+
+    // One byte of a disk, and nothing is placed.
+    let image = backup.join("kept/ws-all/disks-1/disk.img");
+    let flip = || {
+        use std::os::unix::fs::FileExt;
+        let file = std::fs::File::options()
+            .read(true)
+            .write(true)
+            .open(&image)
+            .unwrap();
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, 1024 + 56).unwrap();
+        file.write_all_at(&[byte[0] ^ 1], 1024 + 56).unwrap();
+    };
+    flip();
+    let told = world.motu(&["backup", "--verify", &text]);
+    assert_eq!(told.code, 105, "{told:?}");
+    assert!(told.stdout.contains("kept/ws-all"), "{told:?}");
+    let home = world.path().join("restored");
+    std::fs::create_dir(&home).unwrap();
+    world.live_at(&home);
+    let error = world.motu(&["restore", &text, "--json"]).error();
+    assert_eq!(error.kind, ErrorKind::Conflict, "{error:?}");
+    assert!(error.message.contains("damaged"), "{error:?}");
+    flip();
+    // Secrets of the backup cannot be opened with another home's key.
+    std::fs::write(home.join("secrets.key"), [7; 32]).unwrap();
+    let error = world.motu(&["restore", &text, "--json"]).error();
+    assert_eq!(error.kind, ErrorKind::Conflict, "{error:?}");
+    assert!(error.message.contains("secrets.key"), "{error:?}");
+    std::fs::remove_file(home.join("secrets.key")).unwrap();
+
+    done(&world, &["restore", &text]);
+    motu_needs::probes::warm(&home);
+    world.start();
+    use_all(&world, &workspace, &audit).await;
+    assert!(!home.join("restoring").exists());
+}
+
+/// A restore is killed at many moments; the same command again, or the next daemon, finishes it.
+#[tokio::test]
+async fn a_killed_restore_is_repeated_or_undone() {
+    let Some(mut world) = World::new() else {
+        return;
+    };
+    let id = create(&world, "ws-twice").await;
+    let backup = world.path().join("backup");
+    let text = backup.display().to_string();
+    done(&world, &["backup", &text]);
+    world.client().delete_workspace(&id).await.unwrap();
+    world.stop();
+    for round in 0..4 {
+        let home = world.path().join(format!("restored-{round}"));
+        std::fs::create_dir(&home).unwrap();
+        world.live_at(&home);
+        let mut child = world.command(&["restore", &text]).spawn().unwrap();
+        // From the first moment of copying to the last of placing.
+        let begun = || match round {
+            0 => home.join("restoring").exists(),
+            1 => home.join("restoring/content/kept").exists(),
+            2 => home.join("restoring/plan.json").exists(),
+            _ => home.join("kept/ws-twice").exists(),
+        };
+        while !begun() && child.try_wait().unwrap().is_none() {
+            std::thread::yield_now();
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        if round % 2 == 1 {
+            let again = world.motu(&["restore", &text, "--json"]);
+            let conflict = || again.error().kind == ErrorKind::Conflict;
+            assert!(again.code == 0 || conflict(), "{again:?}");
+        }
+        motu_needs::probes::warm(&home);
+        world.start();
+        let there = world.client().status_workspace(&id).await.is_ok();
+        // Undone by the daemon before it was whole: then it is done now.
+        assert!(there || (round < 2 && !home.join("kept/ws-twice").exists()));
+        assert!(!home.join("restoring").exists());
+        if there {
+            world.client().start_workspace(&id).await.unwrap();
+            assert_eq!(sh(&world, &id, "cat own").await, "ws-twice\n");
+            world.client().delete_workspace(&id).await.unwrap();
+        }
+        world.stop();
+    }
 }
 
 #[tokio::test]

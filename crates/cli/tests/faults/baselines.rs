@@ -1,8 +1,8 @@
 //! Concurrent creation and deletion of workspaces: none loses files because of another.
 
-use crate::support::{ENVIRONMENT, World, eventually};
 use motu_core::workspace::*;
 use motu_core::{Program, SandboxId, Size, Workspaces};
+use motu_testkit::world::{ENVIRONMENT, World, eventually};
 use std::path::{Path, PathBuf};
 use tokio::task::JoinSet;
 

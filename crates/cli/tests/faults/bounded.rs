@@ -1,12 +1,12 @@
 //! Every wait is bounded: guests, machines and daemons are stopped with SIGSTOP, and programs are
 //! told to end.
 
-use crate::support::{World, at, eventually, shell, small, soon};
 use futures_util::StreamExt;
 use motu_core::exec::{ExecEvent, ExecRequest};
 use motu_core::files::{ListFiles, ListOptions, RemoveFile};
 use motu_core::sandbox::{CreateSandbox, State};
 use motu_core::{Error, ErrorKind, Program, SandboxId, Service};
+use motu_testkit::world::{World, at, eventually, shell, small, soon};
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
@@ -124,7 +124,7 @@ async fn a_stopped_sandbox_process_of_gvisor_is_answered_for() {
     };
     let id = match world.client().create_sandbox(request).await {
         Ok(sandbox) => sandbox.sandbox_id,
-        Err(error) => return motu_conformance::skip(&format!("no gVisor here: {error}")),
+        Err(error) => return motu_needs::skip(&format!("no gVisor here: {error}")),
     };
     world.assert_works(&id).await;
     let record = world.home().join("machines/gvisor").join(id.as_str());
@@ -168,7 +168,7 @@ async fn a_stopped_daemon_is_not_waited_for() {
     let still = Still::new(BTreeSet::from([world.daemon_pid() as i32]));
     let told = tokio::task::spawn_blocking({
         let command = world.command(&["ps", "--json"]);
-        move || crate::support::Told::of(command)
+        move || motu_testkit::story::Told::of(command)
     });
     let told = tokio::time::timeout(BOUNDED, told)
         .await
@@ -347,7 +347,7 @@ async fn a_stopped_emulator_is_answered_for() {
         ..small()
     };
     if let Err(error) = world.client().create_sandbox(request).await {
-        return motu_conformance::skip(&format!("no virtual machines here: {error}"));
+        return motu_needs::skip(&format!("no virtual machines here: {error}"));
     }
     world.assert_works(&id).await;
     let still = Still::new(emulator(&id));

@@ -8,10 +8,10 @@
 use crate::durable::{Cut, cut};
 use crate::full::Small;
 use crate::shore::{Shore, settle};
-use crate::support::{Dice, World};
 use motu_core::sandbox::State;
 use motu_core::workspace::WorkspaceId;
 use motu_core::{Service, Workspaces};
+use motu_testkit::world::{Dice, World};
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -22,6 +22,8 @@ const SEED: u64 = 0x0063_6861_6f73;
 /// A disk that fills up: its size, and the space that must stay free.
 const SMALL_MIB: u64 = 700;
 const SMALL: &str = "runtime = \"container\"\nmin_free_disk_mib = 160";
+/// How often the disk is filled at most until the machine was paused once.
+const FILLS: u32 = 12;
 /// How long the daemon may take to notice a full disk.
 const NOTICED: Duration = Duration::from_secs(10);
 
@@ -261,9 +263,10 @@ async fn nothing_that_was_acknowledged_is_lost_on_a_disk_that_fills_up() {
     let clients = shore.unleash(&mut dice);
     let end = Instant::now() + Duration::from_secs(number("MOTU_CHAOS_SECONDS", SECONDS));
     let (mut fills, mut paused, mut kills) = (0, 0, 0);
-    while Instant::now() < end {
+    // On a busy host a machine that was just killed takes long to come back, and only one that runs is paused.
+    while Instant::now() < end || (paused == 0 && fills < FILLS) {
         tokio::time::sleep(Duration::from_millis(150) + dice.moment(400)).await;
-        if dice.below(2) == 0 {
+        if fills > 0 && dice.below(2) == 0 && Instant::now() < end {
             kills += 1;
             kill_machine(disk.home(), "container", &shore.id);
             continue;
@@ -283,5 +286,8 @@ async fn nothing_that_was_acknowledged_is_lost_on_a_disk_that_fills_up() {
     }
     println!("disk: {fills} times full, {paused} times paused, {kills} machines killed");
     assert_eq!(shore.finish(clients, 0).await, 0);
-    assert!(fills == 0 || paused > 0, "nobody noticed");
+    assert!(
+        paused > 0,
+        "the disk was full {fills} times, and the machine was never paused"
+    );
 }

@@ -1,14 +1,18 @@
 //! Clients that disconnect early, and clients that do not read.
 
-use crate::support::{World, eventually, shell, small, soon};
-use crate::traces::resident;
 use futures_util::StreamExt;
 use motu_core::Service;
 use motu_core::exec::{ExecEvent, ExecSession};
+use motu_testkit::host::{Ask, Host};
+use motu_testkit::traces::resident;
+use motu_testkit::world::{World, eventually, shell, small, soon};
 use std::io::Read;
-use std::process::{Child, Stdio};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 /// How much the daemon's memory may grow because of a client that does not read.
 const GROWTH: u64 = 32 << 20;
@@ -54,7 +58,7 @@ async fn a_client_that_is_killed_takes_its_command_along() {
 #[tokio::test]
 async fn a_client_that_gives_up_creating_leaves_no_sandbox() {
     let Some(world) = World::new() else { return };
-    let mut dice = crate::support::Dice::new(0x6769_7665);
+    let mut dice = motu_testkit::world::Dice::new(0x6769_7665);
     for _ in 0..10 {
         let client = world.client();
         let creating = tokio::spawn(async move { client.create_sandbox(small()).await });
@@ -216,4 +220,45 @@ async fn input_that_nobody_reads_does_not_cost_the_answer() {
         assert_eq!(ended.status.code(), Some(3), "round {round}: {ended:?}");
         assert_eq!(ended.stdout, b"answer\n", "round {round}");
     }
+}
+
+/// Starts a daemon that may have so many files open, with an address.
+fn daemon_with_few_files(host: &Host, files: u64) {
+    host.listen("", "");
+    let plain = host.story.command(&["ps"]);
+    let mut few = Command::new("sh");
+    few.args(["-c", &format!("ulimit -n {files} && exec \"$0\" \"$@\"")])
+        .arg(plain.get_program())
+        .args(plain.get_args())
+        .current_dir(host.story.path())
+        .env_clear()
+        .stdin(Stdio::null());
+    for (name, value) in plain.get_envs() {
+        few.env(name, value.unwrap());
+    }
+    let told = host.story.told(few);
+    assert_eq!(told.code, 0, "{told}");
+}
+
+#[test]
+fn idle_connections_leave_descriptors_for_those_who_ask() {
+    let host = Host::unstarted();
+    daemon_with_few_files(&host, 128);
+    let key = host.key(&[]);
+    let socket = host.story.home().join("daemon.sock");
+    let idle: Vec<UnixStream> = (0..130)
+        .map(|_| UnixStream::connect(&socket).unwrap())
+        .collect();
+    let strangers: Vec<TcpStream> = (0..130)
+        .map(|_| TcpStream::connect(host.address).unwrap())
+        .collect();
+    let begin = Instant::now();
+    for _ in 0..3 {
+        assert_eq!(host.story.motu(&["ps"]).code, 0);
+        let answer = host.call(&key, Ask::get("/v1/version"));
+        assert_eq!(answer.status, 200, "{answer}");
+    }
+    let took = begin.elapsed();
+    assert!(took < Duration::from_secs(12), "{took:?}");
+    drop((idle, strangers));
 }

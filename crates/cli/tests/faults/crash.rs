@@ -3,11 +3,11 @@
 //! Each test kills repeatedly, at moments that are the same in every run. After each kill a new
 //! daemon starts, and must find exactly what was acknowledged: nothing less, nothing partial.
 
-use crate::support::{Blows, World, at, eventually, small, stream, to_the_end};
 use motu_core::exec::RunRequest;
 use motu_core::files::{ListFiles, ListOptions, WriteFile};
 use motu_core::sandbox::State;
 use motu_core::{ErrorKind, Result, SandboxId, Service};
+use motu_testkit::world::{Blows, World, at, eventually, small, stream, to_the_end};
 use std::collections::BTreeSet;
 use tokio::task::JoinSet;
 
@@ -61,7 +61,7 @@ async fn a_daemon_killed_while_it_creates() {
     };
     let mut blows = Blows::new(0x6d6f_7475, ROUNDS);
     let mut acknowledged = BTreeSet::new();
-    while let Some(round) = blows.next() {
+    while let Some(round) = blows.another() {
         let mut calls = JoinSet::new();
         for number in 0..FLIGHT {
             let client = world.client();
@@ -102,7 +102,7 @@ async fn a_daemon_killed_during_one_shots_leaves_none() {
         return;
     };
     let mut blows = Blows::new(0x0170_5407, ROUNDS);
-    while blows.next().is_some() {
+    while blows.another().is_some() {
         let mut calls = JoinSet::new();
         for number in 0..FLIGHT {
             let client = world.client();
@@ -137,7 +137,7 @@ async fn a_daemon_killed_while_it_destroys() {
     };
     let mut blows = Blows::new(0x6b69_6c6c, ROUNDS);
     let mut survived = 0;
-    while let Some(round) = blows.next() {
+    while let Some(round) = blows.another() {
         let mut ids = Vec::new();
         for _ in 0..FLIGHT {
             ids.push(world.create().await);
@@ -192,7 +192,7 @@ async fn a_daemon_killed_while_it_writes() {
         .write(&id, "/work/file", &version(last))
         .await
         .unwrap();
-    while blows.next().is_some() {
+    while blows.another().is_some() {
         let writing = {
             let (client, id, mut number) = (world.client(), id.clone(), last);
             tokio::spawn(async move {

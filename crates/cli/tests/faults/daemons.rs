@@ -1,7 +1,7 @@
 //! One daemon per state directory, and who can reach it.
 
-use crate::support::{World, connect, eventually, refused, small};
 use motu_core::{ErrorKind, Service};
+use motu_testkit::world::{World, connect, eventually, refused, small};
 use std::collections::BTreeSet;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::Path;
@@ -138,7 +138,7 @@ async fn no_socket_of_ours_is_reachable_from_inside() {
         assert_eq!(said.stdout, "", "{said:?}");
         let dialled = world
             .client()
-            .dial_unix(&id, (crate::support::at(&path)).into())
+            .dial_unix(&id, (motu_testkit::world::at(&path)).into())
             .await;
         refused(ErrorKind::NotFound, dialled.map(drop));
     }

@@ -4,12 +4,12 @@
 //! system has not written yet is not in the copy. The copy is then read as the next machine would
 //! read it.
 
-use crate::support::{Blows, ENVIRONMENT, World, at, eventually, refused, stream};
 use motu_core::files::{ChangeMode, MakeDirectory, MoveFile, RemoveFile, WriteFile, WriteOptions};
 use motu_core::sandbox::State;
 use motu_core::workspace::*;
 use motu_core::{ErrorKind, Program, SandboxId, Service, Size, Workspaces};
 use motu_disks::{Ext4Layer, Layer, open_disk};
+use motu_testkit::world::{Blows, ENVIRONMENT, World, at, eventually, refused, stream};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -41,7 +41,7 @@ pub fn works(world: &World, runtime: &str) -> bool {
     let found = runtimes.iter().find(|found| found["name"] == runtime);
     let works = found.is_some_and(|found| found["works"] == true);
     if !works {
-        motu_conformance::skip(&format!("faults: {runtime} does not work: {found:?}"));
+        motu_needs::skip(&format!("faults: {runtime} does not work: {found:?}"));
     }
     works
 }
@@ -272,7 +272,7 @@ async fn an_edit_whose_machine_is_killed_is_all_or_nothing() {
     }
     let mut blows = Blows::new(0x6564_6974, 8);
     let mut version = "0".to_string();
-    while let Some(round) = blows.next() {
+    while let Some(round) = blows.another() {
         let next = (round + 1).to_string();
         let pid = world.traces.first_process(id.as_str());
         let moment = blows.moment(60);

@@ -1,9 +1,10 @@
 //! Copies out of a machine: their disk usage on the host, what they may replace, and where they are
 //! written.
 
-use crate::support::{ENVIRONMENT, Told, World, refused};
 use motu_core::workspace::*;
 use motu_core::{ErrorKind, Program, Size, Workspaces};
+use motu_testkit::story::Told;
+use motu_testkit::world::{ENVIRONMENT, World, refused};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 

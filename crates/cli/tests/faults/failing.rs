@@ -5,10 +5,10 @@
 //! no snapshot may be taken, and a reset repairs the workspace.
 
 use crate::durable::{asked, works};
-use crate::support::{World, refused};
 use crate::workspaces::{script, sh};
 use motu_core::workspace::*;
 use motu_core::{ErrorKind, Workspaces};
+use motu_testkit::world::{World, refused};
 use std::path::{Path, PathBuf};
 
 /// The file in `/sys` that triggers an error in ext4.

@@ -1,12 +1,12 @@
 //! Unusual file names, and many of them.
 
-use crate::support::{World, at, collect, refused};
 use motu_core::files::decode_base64;
 use motu_core::files::{
     ChangeMode, FileEntry, FindFiles, ListFiles, ListOptions, MoveFile, ReadFile, ReadRange,
     RemoveFile, StatFile, WriteFile, WriteOptions,
 };
 use motu_core::{ErrorKind, SandboxId, Service};
+use motu_testkit::world::{World, at, collect, refused};
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -52,7 +52,7 @@ async fn odd_names_make_the_round_trip() {
     let Some(world) = World::new() else { return };
     let (client, id) = (world.client(), world.create().await);
     for name in NAMES {
-        let content = crate::support::stream(name);
+        let content = motu_testkit::world::stream(name);
         let written = client.write_file(
             &id,
             WriteFile::new(at(odd(name)), WriteOptions::default()),

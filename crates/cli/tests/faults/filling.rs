@@ -4,10 +4,10 @@
 //! Everything acknowledged must be there afterwards.
 
 use crate::full::Small;
-use crate::support::{ENVIRONMENT, eventually, refused, small};
 use motu_core::sandbox::State;
 use motu_core::workspace::*;
 use motu_core::{ErrorKind, Program, SandboxId, Service, Size, Workspaces};
+use motu_testkit::world::{ENVIRONMENT, eventually, refused, small};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -4,13 +4,14 @@
 //! through `/proc/PID/root`, and the mount ends with the daemon.
 
 use super::workspaces::{asked, create, script, sh};
-use crate::support::{Told, World, at, connect, eventually, refused, shell, small, stream};
 use motu_api::Client;
 use motu_api::client::SocketAt;
 use motu_core::files::{WriteFile, WriteOptions};
 use motu_core::sandbox::State;
 use motu_core::workspace::{CreateWorkspace, ReadText, SaveAs, WriteText};
 use motu_core::{ErrorKind, SandboxId, Service, Size, Workspaces};
+use motu_testkit::story::Told;
+use motu_testkit::world::{World, at, connect, eventually, refused, shell, small, stream};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
@@ -67,15 +68,15 @@ impl Small {
             .args(["-m", "--propagation", "private", "sh", "-c", script, "sh"])
             .arg(&home)
             .arg(size_mib.to_string())
-            .arg(crate::support::environments())
+            .arg(motu_testkit::environments())
             .arg(config)
-            .arg(env!("CARGO_BIN_EXE_motu"))
+            .arg(motu_testkit::program())
             .env("MOTU_HOME", &home)
             .stdin(Stdio::null());
         let daemon = command.spawn().unwrap();
         let root = PathBuf::from(format!("/proc/{}/root", daemon.id()));
         let inside = root.join(home.strip_prefix("/").unwrap());
-        let deadline = std::time::Instant::now() + crate::support::SOON;
+        let deadline = std::time::Instant::now() + motu_testkit::world::SOON;
         while connect(&inside.join("daemon.sock")).is_none() {
             assert!(
                 std::time::Instant::now() < deadline,
@@ -119,7 +120,7 @@ impl Small {
         let mut command = motu_needs::command("nsenter");
         command
             .args(["-m", "-t", &self.daemon.id().to_string()])
-            .arg(env!("CARGO_BIN_EXE_motu"))
+            .arg(motu_testkit::program())
             .args(args)
             .env("MOTU_HOME", self.world.home())
             .stdin(Stdio::null());

@@ -1,10 +1,10 @@
 //! `kill -9` of a guest, which is process 1 of its machine.
 
-use crate::support::{World, eventually, refused, shell, soon};
-use crate::traces::started;
 use futures_util::StreamExt;
 use motu_core::sandbox::State;
 use motu_core::{ErrorKind, SandboxId, Service};
+use motu_testkit::traces::started;
+use motu_testkit::world::{World, eventually, refused, shell, soon};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// Kills the machine of a sandbox from outside.

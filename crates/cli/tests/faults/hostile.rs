@@ -1,11 +1,11 @@
 //! Hostile programs inside, in sandboxes whose limits were verified first.
 
-use crate::support::{World, eventually, shell, small};
 use futures_util::StreamExt;
 use motu_core::exec::ExecRequest;
 use motu_core::files::{GuestPath, ReadFile, ReadRange};
 use motu_core::sandbox::CreateSandbox;
 use motu_core::{Program, SandboxId, Service, Size};
+use motu_testkit::world::{World, eventually, shell, small};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
@@ -266,7 +266,7 @@ async fn a_destroy_reaches_everything_a_stubborn_program_started() {
     let all = world.traces.processes(id.as_str());
     assert_removed(&world, &id).await;
     for pid in all {
-        assert_eq!(crate::traces::started(pid), None, "process {pid}");
+        assert_eq!(motu_testkit::traces::started(pid), None, "process {pid}");
     }
 }
 

@@ -4,12 +4,12 @@
 //! it when the daemon is dead: between the intent and the state that follows.
 
 use crate::machines::emulates;
-use crate::support::{ENVIRONMENT, World, eventually, refused, small};
 use crate::workspaces::{asked, create, sh};
 use motu_api::Client;
 use motu_core::sandbox::{CreateSandbox, Fork, OnIdle, Sandbox, State};
 use motu_core::workspace::ResetTo;
 use motu_core::{ErrorKind, Result, SandboxId, Service, Size, Workspaces};
+use motu_testkit::world::{ENVIRONMENT, World, eventually, refused, small};
 
 /// Attempts until a kill falls between the two. Each costs a daemon.
 const TRIES: usize = 60;
@@ -94,7 +94,10 @@ async fn pause_and_resume(world: &mut World, id: &SandboxId) {
     })
     .await;
     assert_eq!(look(world, id).await.state, State::Paused);
-    let used = world.client().exec(id, crate::support::shell("true")).await;
+    let used = world
+        .client()
+        .exec(id, motu_testkit::world::shell("true"))
+        .await;
     refused(ErrorKind::Conflict, used);
     cut_off(world, id, "resuming", paused, async |client, id| {
         client.resume_sandbox(&id).await.map(drop)

@@ -1,9 +1,9 @@
 //! Files that a machine lends to a caller of this host.
 
-use crate::support::{World, at, refused};
 use motu_core::files::{LendDirectory, LendFile, Returned};
 use motu_core::runtime::Connection;
 use motu_core::{ErrorKind, SandboxId, Service};
+use motu_testkit::world::{World, at, refused};
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};

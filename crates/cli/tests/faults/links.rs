@@ -1,6 +1,5 @@
 //! Links and paths that point out of the sandbox: every file operation must stay inside.
 
-use crate::support::{World, at, collect, soon, stream};
 use crate::wire::query;
 use futures_util::StreamExt;
 use motu_core::files::{
@@ -8,6 +7,7 @@ use motu_core::files::{
     RemoveFile, StatFile, WatchFiles, WriteFile, WriteOptions,
 };
 use motu_core::{ErrorKind, SandboxId, Service};
+use motu_testkit::world::{World, at, collect, soon, stream};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -380,7 +380,7 @@ async fn no_path_leads_out() {
         format!("/..{marker}"),
         format!("/../../..{marker}"),
     ] {
-        crate::support::refused(ErrorKind::NotFound, trap.world.read(id, &path).await);
+        motu_testkit::world::refused(ErrorKind::NotFound, trap.world.read(id, &path).await);
     }
     // Requests that the client itself would not send.
     let base = format!("/v1/sandboxes/{id}/files");

@@ -1,8 +1,8 @@
 //! `kill -9` of the daemon while machines are copied, and while the pool holds machines.
 
-use crate::support::{Blows, Dice, ENVIRONMENT, World, eventually};
 use motu_core::sandbox::{CreateSandbox, State};
 use motu_core::{SandboxId, Service, Size};
+use motu_testkit::world::{Blows, Dice, ENVIRONMENT, World, eventually};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
 use std::process::Stdio;
@@ -20,7 +20,7 @@ pub fn emulates(world: &World) -> bool {
     let qemu = runtimes.iter().find(|found| found["name"] == "qemu");
     let works = qemu.is_some_and(|found| found["works"] == true);
     if !works {
-        motu_conformance::skip(&format!("faults: no virtual machines: {qemu:?}"));
+        motu_needs::skip(&format!("faults: no virtual machines: {qemu:?}"));
     }
     works
 }
@@ -69,7 +69,7 @@ async fn a_daemon_killed_while_it_copies_a_machine() {
     world.sh(&source, "echo alive > /tmp/mark").await;
     let mut blows = Blows::new(0x666f_726b, BLOWS);
     let mut finished = 0;
-    while blows.next().is_some() {
+    while blows.another().is_some() {
         let mut fork = world.command(&["fork", "source"]);
         let fork = fork.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
         tokio::time::sleep(blows.moment(900)).await;

@@ -1,10 +1,10 @@
 //! Invalid arguments and impossible requests: each is refused with its own exit code, and nothing
 //! is created.
 
-use crate::support::{ENVIRONMENT, World, eventually};
 use motu_core::exec::ExecMode;
 use motu_core::workspace::{CreateWorkspace, ServiceState, StartService};
 use motu_core::{ErrorKind, Workspaces, limits};
+use motu_testkit::world::{ENVIRONMENT, World, eventually};
 
 /// Calls with `--json`, and checks kind and exit code. Returns the hint.
 #[track_caller]

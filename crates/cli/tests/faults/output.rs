@@ -1,7 +1,7 @@
 //! Large and binary output, and output of commands that fail.
 
-use crate::support::{World, shell};
 use motu_core::Service;
+use motu_testkit::world::{World, shell};
 use sha2::{Digest, Sha256};
 use std::io::Read;
 use std::process::Stdio;
@@ -37,7 +37,7 @@ async fn a_flood_without_newlines_arrives_whole() {
     let counted = String::from_utf8(counted.stdout).unwrap();
     assert_eq!(counted.trim(), FLOOD_BYTES.to_string());
     assert_eq!(flood.wait().unwrap().code(), Some(0));
-    let resident = crate::traces::resident(world.daemon_pid());
+    let resident = motu_testkit::traces::resident(world.daemon_pid());
     assert!(
         resident < 128 << 20,
         "the daemon has grown to {resident} bytes"
@@ -72,7 +72,7 @@ async fn binary_output_is_exact_on_both_channels() {
     assert_eq!(random.len(), 3_000_000);
     let hash = world
         .client()
-        .hash(&id, (crate::support::at("/random")).into())
+        .hash(&id, (motu_testkit::world::at("/random")).into())
         .await
         .unwrap();
     let ours: String = Sha256::digest(random)

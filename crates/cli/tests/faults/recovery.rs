@@ -1,10 +1,14 @@
 //! Damaged stores, moved state directories and unknown files: everything acknowledged is still
 //! there, or is restored by the command that the error names.
 
-use crate::support::{ENVIRONMENT, Told, World, eventually, refused};
+use motu_core::key::{CreateKey, KeyId};
 use motu_core::sandbox::State;
+use motu_core::secret::SetSecret;
+use motu_core::template::TemplateDefinition;
 use motu_core::workspace::*;
-use motu_core::{ErrorKind, Program, SandboxId, Size, Workspaces};
+use motu_core::{ErrorKind, Program, SandboxId, Service, Size, Workspaces};
+use motu_testkit::story::Told;
+use motu_testkit::world::{ENVIRONMENT, World, eventually, refused};
 use std::path::{Path, PathBuf};
 
 fn asked(id: &str) -> CreateWorkspace {
@@ -106,6 +110,177 @@ async fn a_damaged_log_of_the_store_costs_nothing() {
     }
 }
 
+/// What is on the disk of a killed daemon whose log is damaged: keys are as they were, and what
+/// was lost is said.
+#[tokio::test]
+async fn a_revoked_key_never_comes_back_and_a_lost_log_is_said() {
+    let Some(mut world) = World::new() else {
+        return;
+    };
+    let key = async |world: &World, name: &str| {
+        let ask = CreateKey {
+            name: Some(name.to_string()),
+            ..CreateKey::default()
+        };
+        world.client().create_key(ask).await.unwrap().about.key_id
+    };
+    let definition = |environment: &str| TemplateDefinition {
+        environment: environment.to_string(),
+        ..TemplateDefinition::default()
+    };
+    let mut revoked = vec![key(&world, "first").await];
+    // After a clean stop everything is in the store itself, where it used to be good.
+    world.stop();
+    world.start();
+    let damages: [Damage; 3] = [("missing", remove), ("cut", halve), ("noisy", noise)];
+    for (name, damage) in damages {
+        let client = world.client();
+        client.revoke_key(revoked.last().unwrap()).await.unwrap();
+        let made = key(&world, name).await;
+        let (sink, _progress) = tokio::sync::mpsc::channel(8);
+        let put = client.put_template(name, definition(ENVIRONMENT), sink);
+        put.await.unwrap();
+        world.kill();
+        damage(&file(&world, "motu.db-wal"));
+        world.start();
+        let client = world.client();
+        let keys = client.list_keys(Default::default()).await.unwrap();
+        let find = |id: &KeyId| keys.iter().find(|key| key.key_id == *id).unwrap();
+        assert!(
+            revoked.iter().all(|id| find(id).revoked_at.is_some()),
+            "{name}: {keys:?}"
+        );
+        assert!(find(&made).revoked_at.is_none());
+        client.get_template(name).await.unwrap();
+        let said = world.motu(&["recover"]).stdout;
+        let times = said.matches("lost changes of the store").count();
+        assert_eq!(times, revoked.len(), "{name}: {said}");
+        revoked.push(made);
+    }
+    // Without the store they are there as well.
+    world.kill();
+    for name in ["motu.db", "motu.db-wal", "motu.db-shm"] {
+        let _ = std::fs::remove_file(file(&world, name));
+    }
+    world.start();
+    let client = world.client();
+    let keys = client.list_keys(Default::default()).await.unwrap();
+    let good = keys.iter().filter(|key| key.revoked_at.is_none()).count();
+    assert_eq!((keys.len(), good), (4, 1));
+    assert_eq!(
+        client
+            .list_templates(Default::default())
+            .await
+            .unwrap()
+            .len(),
+        3
+    );
+    // A directory of keys that is gone is not begun anew.
+    world.stop();
+    std::fs::rename(file(&world, "keys"), world.path().join("keys")).unwrap();
+    let error = world.motu(&["ps", "--json"]).error();
+    assert_eq!(error.kind, ErrorKind::Unavailable, "{error:?}");
+    assert!(error.message.contains("keys is gone"), "{error:?}");
+    std::fs::rename(world.path().join("keys"), file(&world, "keys")).unwrap();
+    world.start();
+}
+
+/// One byte that is no text in a row of every table: the daemon goes on with all the others.
+#[tokio::test]
+async fn bytes_that_are_no_text_cost_their_rows_alone() {
+    let Some(mut world) = World::new() else {
+        return;
+    };
+    let good = make(&world, "ws-good").await;
+    let bad = make(&world, "ws-bad").await;
+    let client = world.client();
+    let lines = async |id: &WorkspaceId| client.logs_workspace(id).await.unwrap().entries.len();
+    let (before, of_bad) = (lines(&good).await, lines(&bad).await);
+    world.stop();
+    let store = rusqlite::Connection::open(file(&world, "motu.db")).unwrap();
+    let spoil = |table: &str, column: &str, which: &str| {
+        let middle = format!("length({column}) / 2");
+        let update = format!(
+            "UPDATE {table} SET {column} = CAST(CAST(substr({column}, 1, {middle}) AS BLOB)
+             || x'ff' || CAST(substr({column}, {middle} + 2) AS BLOB) AS TEXT) WHERE {which}"
+        );
+        let changed = store.execute(&update, []).unwrap();
+        assert!(changed > 0, "{table}.{column}");
+    };
+    spoil("sandboxes", "sandbox", "sandbox_id = 'ws-bad'");
+    spoil("workspaces", "workspace", "workspace_id = 'ws-bad'");
+    spoil("commands", "command", "workspace_id = 'ws-bad'");
+    spoil("baseline_refs", "baseline", "sandbox_id = 'ws-bad'");
+    spoil(
+        "events",
+        "event",
+        "sequence = (SELECT max(sequence) FROM events)",
+    );
+    spoil("meta", "value", "key = 'place'");
+    drop(store);
+    world.start();
+    for id in [&good, &bad] {
+        assert_there(&world, id).await;
+    }
+    let client = world.client();
+    let now = async |id: &WorkspaceId| client.logs_workspace(id).await.unwrap().entries.len();
+    // `assert_there` has run one more command in each.
+    assert_eq!((now(&good).await, now(&bad).await), (before + 1, 1));
+    assert!(of_bad > 0);
+    let said = world.motu(&["recover"]).stdout;
+    assert!(said.matches("row of the store").count() >= 4, "{said}");
+    assert!(said.contains("a row of commands cannot be read"), "{said}");
+    // Nothing is said of them again, and the baseline was not taken for nobody's.
+    world.restart();
+    assert_there(&world, &bad).await;
+    let again = world.motu(&["recover"]).stdout;
+    assert_eq!(
+        again.matches("row of the store").count(),
+        said.matches("row of the store").count()
+    );
+    assert!(!again.contains("baselines/"), "{again}");
+}
+
+/// A key that is gone is not replaced: what would be sealed with a second one could not be opened
+/// when the first is brought back.
+#[tokio::test]
+async fn a_key_of_secrets_that_is_gone_is_said_and_not_made_again() {
+    let Some(mut world) = World::new() else {
+        return;
+    };
+    let set = async |world: &World, name: &str| {
+        let ask = SetSecret {
+            value: Some("a value of a call".to_string()),
+            ..SetSecret::default()
+        };
+        world.client().set_secret(name, ask).await
+    };
+    set(&world, "first").await.unwrap();
+    let key = file(&world, "secrets.key");
+    let bytes = std::fs::read(&key).unwrap();
+    for other in [None, Some([7u8; 32])] {
+        world.stop();
+        match other {
+            None => remove(&key),
+            Some(other) => std::fs::write(&key, other).unwrap(),
+        }
+        world.start();
+        let error = refused(ErrorKind::Unavailable, set(&world, "second").await);
+        assert!(error.message.contains("secrets.key"), "{error:?}");
+        assert!(error.hint.is_some_and(|hint| hint.contains("backup")));
+        assert_eq!(std::fs::read(&key).ok(), other.map(Vec::from));
+        let said = world.motu(&["doctor", "--json"]).stdout;
+        let said: serde_json::Value = serde_json::from_str(&said).unwrap();
+        let checks = said["host"].as_array().unwrap();
+        let kept = checks.iter().find(|one| one["name"] == "kept");
+        assert_eq!(kept.unwrap()["health"], "failed", "{said}");
+        let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+        std::fs::write(&key, &bytes).unwrap();
+        std::fs::set_permissions(&key, private).unwrap();
+        set(&world, "second").await.unwrap();
+    }
+}
+
 /// Without its log a store is in an earlier state, with workspaces that were deleted since.
 #[tokio::test]
 async fn a_lost_log_with_a_deletion_in_it_costs_nobody_the_start() {
@@ -140,6 +315,18 @@ async fn a_lost_store_is_refused_and_made_again() {
         make(&world, "ws-stopped").await,
     ];
     world.client().stop_workspace(&all[1]).await.unwrap();
+    world
+        .client()
+        .create_key(CreateKey::default())
+        .await
+        .unwrap();
+    let definition = TemplateDefinition {
+        environment: ENVIRONMENT.to_string(),
+        ..TemplateDefinition::default()
+    };
+    let (sink, _progress) = tokio::sync::mpsc::channel(8);
+    let put = world.client().put_template("ready", definition, sink).await;
+    put.unwrap();
     let damages: [Damage; 3] = [
         ("is empty", empty),
         ("is damaged", noise),
@@ -155,11 +342,22 @@ async fn a_lost_store_is_refused_and_made_again() {
         assert_eq!(error.kind, ErrorKind::Unavailable, "{error:?}");
         assert!(error.message.contains(what), "{error:?}");
         assert!(error.hint.unwrap().contains("motu recover --rebuild"));
-        succeeded(&world.motu(&["recover", "--rebuild"]));
+        let told = world.motu(&["recover", "--rebuild"]);
+        succeeded(&told);
+        for part in [
+            "1 keys in keys",
+            "1 templates in templates",
+            "names of environments in",
+        ] {
+            assert!(told.stdout.contains(part), "{part}: {told:?}");
+        }
+        let gone = "they were in the old store alone, and it cannot be read";
+        assert!(told.stdout.contains(gone), "{told:?}");
         world.start();
         for id in &all {
             assert_there(&world, id).await;
         }
+        world.client().get_template("ready").await.unwrap();
     }
     // Only damaged stores were set aside.
     let lost = world.motu(&["recover", "--json"]);
@@ -282,7 +480,7 @@ async fn a_copy_of_a_state_directory_leaves_the_machines_of_the_original_alone()
     assert_eq!(status.state, State::Running, "{status:?}");
     assert_there(&world, &id).await;
     eventually("nothing of the copy is left", async || {
-        let left = crate::traces::Traces::of(&copy).left();
+        let left = motu_testkit::traces::Traces::of(&copy).left();
         (left.is_empty(), left)
     })
     .await;

@@ -1,9 +1,9 @@
 //! Commands that continue while daemons are replaced.
 
-use crate::support::{Dice, World, eventually, hear, shell, soon};
 use futures_util::StreamExt;
 use motu_core::exec::{AttachFrom, ExecEvent, ExecSession, Exited, Selector, SignalProcess};
 use motu_core::{ErrorKind, SandboxId, Service};
+use motu_testkit::world::{Dice, World, eventually, hear, shell, soon};
 
 /// Numbers the command prints: seven megabytes, many times the size of the buffer inside.
 const NUMBERS: u64 = 1_000_000;

@@ -6,12 +6,12 @@
 //! may be lost.
 
 use crate::durable::asked;
-use crate::support::{Dice, at, stream};
 use motu_api::Client;
 use motu_core::files::{ReadFile, ReadRange, WriteFile, WriteOptions};
 use motu_core::sandbox::State;
 use motu_core::workspace::*;
 use motu_core::{Result, Service, Workspaces};
+use motu_testkit::world::{Dice, at, stream};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -365,6 +365,6 @@ async fn read(client: &Client, id: &WorkspaceId, path: &str) -> Option<String> {
         .read_file(id, ReadFile::new(place, ReadRange::default()))
         .await
         .ok()?;
-    let bytes = crate::support::collect(content).await.ok()?;
+    let bytes = motu_testkit::world::collect(content).await.ok()?;
     String::from_utf8(bytes).ok()
 }

@@ -1,6 +1,6 @@
 //! Signals and terminals, through the command line.
 
-use crate::support::{SOON, World, eventually};
+use motu_testkit::world::{SOON, World, eventually};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::termios::{LocalModes, Termios, tcgetattr, tcsetwinsize};
 use std::fs::File;

@@ -1,12 +1,12 @@
 //! Terminal sessions whose shells, machines, places or watchers misbehave.
 
-use crate::support::{ENVIRONMENT, World, eventually, refused, soon};
 use futures_util::StreamExt;
 use motu_core::exec::{ExecEvent, TtySize};
 use motu_core::sandbox::State;
 use motu_core::terminal::*;
 use motu_core::workspace::{CreateWorkspace, ResetTo};
 use motu_core::{ErrorKind, SandboxId, Size, TerminalId, Workspaces};
+use motu_testkit::world::{ENVIRONMENT, World, eventually, refused, soon};
 use std::path::PathBuf;
 use std::process::Stdio;
 
@@ -283,7 +283,7 @@ async fn the_daemon_may_open_many_files_and_hands_that_to_nobody() {
     configure(&world, "host = true");
     let mut few = motu_needs::command("sh");
     few.args(["-c", "ulimit -S -n 300; exec \"$0\" serve"])
-        .arg(env!("CARGO_BIN_EXE_motu"))
+        .arg(motu_testkit::program())
         .env("MOTU_HOME", world.home())
         .current_dir(world.path())
         .stdin(Stdio::null());

@@ -1,10 +1,10 @@
 //! Checkpoints and `undo` under faults: daemons killed midway, concurrent commands, killed clients
 //! of `run --volume`.
 
-use crate::support::{Blows, ENVIRONMENT, World, eventually};
 use crate::workspaces::{asked, create, script, sh};
 use motu_core::workspace::*;
 use motu_core::{ErrorKind, Workspaces};
+use motu_testkit::world::{Blows, ENVIRONMENT, World, eventually};
 use rustix::process::{Pid, Signal, kill_process};
 use std::process::Stdio;
 
@@ -37,7 +37,7 @@ async fn an_undo_that_was_cut_off_is_done_again() {
     sh(&world, &id, &fill).await;
     let before = content(&world, &id).await;
     let mut blows = Blows::new(0x756e_646f, ROUNDS);
-    while blows.next().is_some() {
+    while blows.another().is_some() {
         let change =
             "for f in f-*; do echo changed >> $f; done; rm -r deep; mkdir new; echo 2 > new/y";
         let client = world.client();

@@ -1,9 +1,9 @@
 //! Missing parts of a state directory, and expired workspaces.
 
-use crate::support::{ENVIRONMENT, World, eventually, refused};
 use motu_core::sandbox::State;
 use motu_core::workspace::*;
 use motu_core::{ErrorKind, Program, SandboxId, Size, Workspaces};
+use motu_testkit::world::{ENVIRONMENT, World, eventually, refused};
 
 fn asked(id: &str) -> CreateWorkspace {
     CreateWorkspace {

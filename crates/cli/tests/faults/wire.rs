@@ -1,7 +1,7 @@
 //! Malformed requests on the socket.
 
-use crate::support::{SOON, World, connect};
 use motu_core::Service;
+use motu_testkit::world::{SOON, World, connect};
 use std::io::{Read, Write};
 use std::net::Shutdown;
 
@@ -190,7 +190,7 @@ async fn malformed_requests_are_typed_errors() {
 #[tokio::test]
 async fn oversized_requests_are_refused_without_growing() {
     let Some(world) = World::new() else { return };
-    let before = crate::traces::resident(world.daemon_pid());
+    let before = motu_testkit::traces::resident(world.daemon_pid());
     let body = format!(r#"{{"environment": "{}"}}"#, "x".repeat(32 << 20));
     let answer = request(&world, "POST", "/v1/sandboxes", body.as_bytes());
     assert_eq!(answer.kind(), (429, "limit"), "{:?}", answer.status);
@@ -214,7 +214,7 @@ async fn oversized_requests_are_refused_without_growing() {
     );
     let answer = request(&world, "POST", "/v1/sandboxes", nested.as_bytes());
     assert_eq!(answer.kind(), (400, "invalid"), "{:?}", answer.status);
-    let after = crate::traces::resident(world.daemon_pid());
+    let after = motu_testkit::traces::resident(world.daemon_pid());
     assert!(after < before + (24 << 20), "from {before} to {after}");
     world.client().version().await.unwrap();
 }
@@ -223,7 +223,7 @@ async fn oversized_requests_are_refused_without_growing() {
 async fn garbage_on_the_socket_is_survived() {
     let Some(world) = World::new() else { return };
     let id = world.create().await;
-    let mut dice = crate::support::Dice::new(0x6761_7262);
+    let mut dice = motu_testkit::world::Dice::new(0x6761_7262);
     for round in 0..40 {
         let length = 1 + dice.below(5000) as usize;
         let mut bytes: Vec<u8> = (0..length).map(|_| dice.below(256) as u8).collect();
@@ -280,7 +280,7 @@ async fn a_request_with_a_key_is_done_once_although_the_daemon_is_killed() {
     let Some(mut world) = World::new() else {
         return;
     };
-    let environment = crate::support::ENVIRONMENT;
+    let environment = motu_testkit::world::ENVIRONMENT;
     let body = format!("{{\"environment\": \"{environment}\", \"runtime\": \"container\"}}");
     let create = keyed("once", "/v1/sandboxes", &body);
     let first = send(&world, &create);

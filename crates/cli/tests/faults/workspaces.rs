@@ -3,11 +3,11 @@
 //! As in `crash`: kills at moments that are the same in every run, and after each a new daemon
 //! that must find everything acknowledged and nothing partial.
 
-use crate::support::{Blows, ENVIRONMENT, World, eventually, refused};
 use motu_core::exec::{ExecMode, ExecResult};
 use motu_core::sandbox::State;
 use motu_core::workspace::*;
 use motu_core::{ErrorKind, Program, Result, SandboxId, Size, Workspaces};
+use motu_testkit::world::{Blows, ENVIRONMENT, World, eventually, refused};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -160,7 +160,7 @@ async fn a_daemon_killed_while_it_seeds() {
         (0..FILES).map(|number| (name(number), digest(0))).collect();
     let mut blows = Blows::new(0x7365_6564, ROUNDS);
     let mut acknowledged = BTreeSet::new();
-    while let Some(round) = blows.next() {
+    while let Some(round) = blows.another() {
         let mut calls = JoinSet::new();
         for number in 0..3 {
             let client = world.client();
@@ -228,7 +228,7 @@ async fn a_daemon_killed_while_it_saves() {
     let mut blows = Blows::new(0x736e_6170, ROUNDS);
     let mut next = 0;
     let mut acknowledged = BTreeSet::from(["baseline".to_string()]);
-    while blows.next().is_some() {
+    while blows.another().is_some() {
         let marker = format!("echo before {next}");
         sh(&world, &id, &marker).await;
         let saving = {
@@ -307,7 +307,7 @@ async fn a_daemon_killed_while_it_resets() {
         .unwrap();
     let mut blows = Blows::new(0x7265_7365, ROUNDS + 3);
     let mut resets = 0;
-    while let Some(round) = blows.next() {
+    while let Some(round) = blows.another() {
         let dirty = 100 + round;
         sh(&world, &id, &state(dirty)).await;
         let marker = format!("echo before {round}");
@@ -373,7 +373,7 @@ async fn a_daemon_killed_during_a_push() {
         ..SyncPush::default()
     };
     let mut blows = Blows::new(0x7075_7368, ROUNDS);
-    while let Some(round) = blows.next() {
+    while let Some(round) = blows.another() {
         let round = u8::try_from(round).unwrap();
         let (old, new) = (digest(round), digest(round + 1));
         fill(&source, round + 1);
@@ -426,7 +426,7 @@ async fn a_daemon_killed_while_it_starts_services() {
         }),
         ..StartService::default()
     };
-    while let Some(round) = blows.next() {
+    while let Some(round) = blows.another() {
         let starting = {
             let (client, id, request) = (world.client(), id.clone(), service(round));
             tokio::spawn(async move { client.start_service(&id, request).await })
@@ -480,7 +480,7 @@ async fn a_daemon_killed_while_it_deletes() {
     };
     let mut blows = Blows::new(0x6465_6c65, ROUNDS);
     let mut survived = 0;
-    while let Some(round) = blows.next() {
+    while let Some(round) = blows.another() {
         let mut calls = JoinSet::new();
         for number in 0..3 {
             let id = create(&world, asked(&format!("gone-{round}-{number}"))).await;
@@ -534,7 +534,7 @@ async fn a_daemon_killed_while_it_deletes() {
 
 /// Copies only the environment of these tests, not the larger ones beside it.
 fn only_one_environment(to: &std::path::Path) {
-    let all = crate::support::environments();
+    let all = motu_testkit::environments();
     let name = format!("names/{ENVIRONMENT}.json");
     let text = std::fs::read(all.join(&name)).unwrap();
     let known: serde_json::Value = serde_json::from_slice(&text).unwrap();

@@ -28,8 +28,10 @@ pub struct ListenConfig {
     /// Serve plain HTTP beyond loopback: somebody else encrypts it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub insecure: bool,
-    /// Open connections.
+    /// Open connections of callers who have shown a good key.
     pub connections: u64,
+    /// Open connections of all others.
+    pub strangers: u64,
     /// For the handshake, and for the head of each request.
     pub head_seconds: u64,
     /// How long a body may pause.
@@ -72,6 +74,7 @@ impl Default for ListenConfig {
             domain: None,
             insecure: false,
             connections: limits::LISTEN_CONNECTIONS.default,
+            strangers: limits::LISTEN_STRANGERS.default,
             head_seconds: limits::LISTEN_HEAD_SECONDS.default,
             body_seconds: limits::LISTEN_BODY_SECONDS.default,
         }

@@ -345,6 +345,10 @@ impl Ask for OpenTerminal {
     fn sandboxes(&mut self) -> Vec<&mut SandboxId> {
         self.sandbox_id.iter_mut().collect()
     }
+
+    fn terminal(&self) -> Option<&str> {
+        Some(&self.session_id)
+    }
 }
 
 impl Ask for RunInTerminal {

@@ -61,14 +61,23 @@ verbs! {
             None
         }
 
+        /// What stands around what a call names, where that is known. Fails where whoever runs
+        /// this host does not allow its use any longer.
+        fn walls(
+            &self,
+            _: crate::leave::Named<'_>,
+        ) -> crate::Result<Option<crate::Isolation>> {
+            Ok(None)
+        }
+
         /// The environment that a caller of a project means: the project's own of that name, or
-        /// that of the host.
+        /// that of the host; and whether it is the project's own.
         async fn resolve_environment(
             &self,
             name: String,
             _within: &crate::Project,
-        ) -> crate::Result<String> {
-            Ok(name)
+        ) -> crate::Result<(String, bool)> {
+            Ok((name, false))
         }
 
         /// How many sandboxes live, by runtime.
@@ -150,7 +159,7 @@ verbs! {
         GET "/v1/environments/{name}" 200, Reads, "environments";
     /// Install an environment
     ///
-    /// Answers with one `EnvironmentLine` per line; the last one is the result or the error.
+    /// What a project pulls is its own, except what motu's own catalog has. Answers with one `EnvironmentLine` per line; the last one is the result or the error.
     steps pull_environment = PullEnvironment(name: str => progress: ProgressSink) -> Environment,
         POST "/v1/environments/{name}/pull" 200, Settles, "environments";
     /// Remove one installed environment

@@ -453,7 +453,12 @@ mod tests {
             recorder.asked::<DialUnix>(),
             [serde_json::json!({"path": "/run/x"})]
         );
-        assert_eq!(recorder.written()[1].0, "pause_sandbox");
+        assert_eq!(recorder.take()[1].0, "pause_sandbox");
+        recorder.always::<Plan>("1. nothing".to_string());
+        let plan = service.plan(Default::default()).await.unwrap();
+        assert_eq!(plan, "1. nothing");
+        let names: Vec<_> = recorder.written().iter().map(|call| call.0).collect();
+        assert_eq!(names, ["plan"]);
     }
 
     #[test]

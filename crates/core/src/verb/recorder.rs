@@ -34,6 +34,11 @@ impl Recorder {
         self.on_with::<V, _>(move |call, _| std::future::ready(answer(call)));
     }
 
+    /// Answers a verb with this value from now on.
+    pub fn always<V: Verb<Answer: Clone + Sync>>(&self, answer: V::Answer) {
+        self.on::<V>(move |_| Ok(answer.clone()));
+    }
+
     /// Answers a verb by a future, which also gets what cannot be written down (sinks, streams).
     pub fn on_with<V: Verb, F>(&self, answer: impl Fn(V, V::Extra) -> F + Send + Sync + 'static)
     where
@@ -48,6 +53,12 @@ impl Recorder {
     pub fn written(&self) -> Vec<Written> {
         let written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
         written.clone()
+    }
+
+    /// What was asked since the last time, oldest first; it is forgotten.
+    pub fn take(&self) -> Vec<Written> {
+        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut written)
     }
 
     /// The requests of one verb, oldest first.

@@ -3,6 +3,7 @@
 use super::{BASELINE, WORKSPACE, WorkspaceId};
 use crate::ask::Ask;
 use crate::files::FileType;
+use crate::leave::HostPath;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -453,17 +454,29 @@ impl Ask for SyncPush {
     fn host_paths(&self) -> Vec<&'static str> {
         vec!["source_path"]
     }
+
+    fn places(&mut self) -> Vec<HostPath<'_>> {
+        vec![HostPath::reads("source_path", &mut self.source_path)]
+    }
 }
 
 impl Ask for ExportFiles {
     fn host_paths(&self) -> Vec<&'static str> {
         vec!["output_path"]
     }
+
+    fn places(&mut self) -> Vec<HostPath<'_>> {
+        vec![HostPath::writes("output_path", &mut self.output_path)]
+    }
 }
 
 impl Ask for ExportDisk {
     fn host_paths(&self) -> Vec<&'static str> {
         vec!["output_path"]
+    }
+
+    fn places(&mut self) -> Vec<HostPath<'_>> {
+        vec![HostPath::writes("output_path", &mut self.output_path)]
     }
 }
 

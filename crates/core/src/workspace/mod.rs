@@ -15,6 +15,7 @@ pub use running::*;
 use crate::ask::Ask;
 use crate::bounds::Bounds;
 use crate::call::{CallDestination, SecretRef};
+use crate::leave::HostPath;
 use crate::policy::PolicyRef;
 use crate::program::Program;
 use crate::size::Size;
@@ -455,6 +456,15 @@ impl Ask for CreateWorkspace {
         let secret = self.secrets.iter().any(|secret| secret.path.is_some());
         seed.into_iter()
             .chain(secret.then_some("secrets.path"))
+            .collect()
+    }
+
+    fn places(&mut self) -> Vec<HostPath<'_>> {
+        let seed = self.seed_path.iter_mut();
+        let seed = seed.map(|path| HostPath::reads("seed_path", path));
+        let secrets = self.secrets.iter_mut();
+        let secrets = secrets.filter_map(|secret| secret.path.as_mut());
+        seed.chain(secrets.map(|path| HostPath::reads("secrets.path", path)))
             .collect()
     }
 }

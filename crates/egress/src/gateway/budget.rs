@@ -1,7 +1,11 @@
-//! Traffic budget of a sandbox: total bytes, bytes per second, connections per second.
+//! Traffic budget of a sandbox: total bytes, bytes per second, connections and questions per second.
 
 use crate::rules::Limits;
 use std::time::{Duration, Instant};
+
+/// Queries of a sandbox in one second; more are refused. What leaves in the names of an allowed
+/// family is bounded by it, and so is the work of the gateway and of the host's resolver.
+pub const QUESTIONS_PER_SECOND: u32 = 200;
 
 /// A token bucket that holds at most one second's worth.
 #[derive(Debug)]
@@ -25,6 +29,16 @@ impl Bucket {
         self.have = (self.have + passed * self.rate as f64).min(self.rate as f64);
         self.at = now;
     }
+
+    /// Takes one, if there is one.
+    fn take(&mut self, now: Instant) -> bool {
+        self.fill(now);
+        let may = self.have >= 1.0;
+        if may {
+            self.have -= 1.0;
+        }
+        may
+    }
 }
 
 #[derive(Debug)]
@@ -32,6 +46,7 @@ pub(super) struct Budget {
     limits: Limits,
     connects: Bucket,
     bytes: Bucket,
+    questions: Bucket,
     /// Bytes in both directions since the gateway began.
     used: u64,
 }
@@ -42,15 +57,16 @@ impl Budget {
             limits,
             connects: Bucket::new(limits.connects_per_second.into(), now),
             bytes: Bucket::new(limits.bytes_per_second, now),
+            questions: Bucket::new(QUESTIONS_PER_SECOND.into(), now),
             used: 0,
         }
     }
 
-    /// Applies new limits; used bytes stay used.
+    /// Applies new limits; used bytes stay used, and so do questions.
     pub(super) fn replace(&mut self, limits: Limits, now: Instant) {
-        let used = self.used;
-        *self = Self::new(limits, now);
-        self.used = used;
+        self.limits = limits;
+        self.connects = Bucket::new(limits.connects_per_second.into(), now);
+        self.bytes = Bucket::new(limits.bytes_per_second, now);
     }
 
     pub(super) fn used(&self) -> u64 {
@@ -71,12 +87,12 @@ impl Budget {
         if self.limits.connects_per_second == 0 {
             return true;
         }
-        self.connects.fill(now);
-        let may = self.connects.have >= 1.0;
-        if may {
-            self.connects.have -= 1.0;
-        }
-        may
+        self.connects.take(now)
+    }
+
+    /// Whether one more name may be asked for now.
+    pub(super) fn question(&mut self, now: Instant) -> bool {
+        self.questions.take(now)
     }
 
     /// How many of `want` bytes may pass now.
@@ -132,5 +148,10 @@ mod tests {
         assert!(budget.is_used_up());
         budget.replace(Limits::default(), much_later);
         assert_eq!((budget.used(), budget.is_used_up()), (250, false));
+        let asked = (0..1000).filter(|_| budget.question(begin)).count();
+        assert_eq!(asked, QUESTIONS_PER_SECOND as usize);
+        budget.replace(Limits::default(), begin);
+        assert!(!budget.question(begin));
+        assert!(budget.question(begin + Duration::from_millis(6)));
     }
 }

@@ -166,7 +166,7 @@ impl Exchange {
     /// The reason to end it, if the current rules no longer allow it.
     pub(super) fn judged_again(&self, desk: &Desk) -> Option<Reason> {
         let verdict = judge::connect(&desk.rules, &desk.places, &self.pair.1, &self.names);
-        (!verdict.allowed).then_some(Reason::RulesChanged)
+        (!verdict.allowed).then(|| judge::why_ended(&desk.places, &self.pair.1))
     }
 
     pub(super) fn is_idle(&self, now: Instant) -> Option<Reason> {
@@ -184,7 +184,12 @@ impl Exchange {
     /// Logs its end.
     pub(super) fn end(&self, reason: Reason, desk: &mut Desk) {
         let mut verdict = self.verdict(reason);
-        if matches!(reason, Reason::RulesChanged | Reason::BytesUsedUp) {
+        let not_allowed = [
+            Reason::RulesChanged,
+            Reason::BytesUsedUp,
+            Reason::HostAddress,
+        ];
+        if not_allowed.contains(&reason) {
             verdict = Verdict::no(reason);
         }
         let mut line = Decision::new(Event::End, &verdict)

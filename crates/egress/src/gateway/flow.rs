@@ -2,6 +2,7 @@
 
 mod agent;
 mod border;
+mod look;
 mod questions;
 
 use super::budget::Budget;
@@ -13,12 +14,13 @@ use super::way::Upstream;
 use crate::address::Places;
 use crate::border::Post;
 use crate::judge::{self, Destination, Flight, Reason, Verdict};
-use crate::look::{flight, http};
+use crate::look::flight;
 use crate::rules::Rules;
+use motu_border::h1::Rewriter;
 use motu_border::session::Session;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
-use rustix::net::{SendFlags, Shutdown};
+use rustix::net::SendFlags;
 use smoltcp::socket::tcp::State;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -82,7 +84,10 @@ enum End {
 enum Look {
     Not,
     First,
-    Requests(http::Reader),
+    /// TLS, in which another ClientHello may come.
+    Hellos(flight::Records),
+    /// Plain HTTP.
+    Requests(Box<Rewriter>),
     /// TLS is terminated here.
     Border(Box<Session>),
 }
@@ -107,8 +112,9 @@ pub(super) struct Flow {
     look: Look,
     /// The protocol of its first bytes, if they were inspected.
     flight: Option<Flight>,
+    /// Bytes of the sandbox that are not judged yet, and those to be sent.
     held: Vec<u8>,
-    cleared: usize,
+    ready: Vec<u8>,
     readable: bool,
     writable: bool,
     /// The host was sent FIN.
@@ -137,7 +143,7 @@ impl Flow {
             look: Look::Not,
             flight: None,
             held: Vec::new(),
-            cleared: 0,
+            ready: Vec::new(),
             readable: true,
             writable: true,
             shut: false,
@@ -295,172 +301,6 @@ impl Flow {
         self.inward(desk)
     }
 
-    /// Moves bytes from the sandbox to the host.
-    fn outward(&mut self, desk: &mut Desk) -> Result<(), Verdict> {
-        let End::Host(_) = self.end else {
-            return Ok(());
-        };
-        let mut moved = true;
-        while moved && self.writable && !matches!(self.look, Look::Border(_)) {
-            let straight = matches!(self.look, Look::Not) && self.held.is_empty();
-            moved = if straight {
-                self.straight(desk)?
-            } else {
-                self.looked_at(desk)?
-            };
-        }
-        if self.guest_is_done() && self.held.is_empty() && !self.shut {
-            self.shut = true;
-            if let End::Host(host) = &self.end {
-                // The socket may be closed already; the next read tells.
-                let _ = rustix::net::shutdown(host, Shutdown::Write);
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether the sandbox has sent FIN and all its data was taken.
-    fn guest_is_done(&mut self) -> bool {
-        self.link.as_mut().is_some_and(|link| {
-            let socket = link.socket();
-            let early = matches!(socket.state(), State::Listen | State::SynReceived);
-            !early && !socket.may_recv() && socket.recv_queue() == 0
-        })
-    }
-
-    /// Moves uninspected bytes from buffer to socket. Returns whether any were moved.
-    fn straight(&mut self, desk: &mut Desk) -> Result<bool, Verdict> {
-        let (End::Host(host), Some(link)) = (&self.end, &mut self.link) else {
-            return Ok(false);
-        };
-        let socket = link.socket();
-        if !socket.can_recv() {
-            return Ok(false);
-        }
-        let room = desk.budget.room(socket.recv_queue(), desk.now);
-        let written = socket.recv(|bytes| {
-            let part = &bytes[..bytes.len().min(room)];
-            let outcome = write(host, part);
-            (*outcome.as_ref().unwrap_or(&0), outcome)
-        });
-        self.account(written.unwrap_or(Ok(0)), desk)
-    }
-
-    /// Holds bytes until they are allowed. Returns whether any were moved.
-    fn looked_at(&mut self, desk: &mut Desk) -> Result<bool, Verdict> {
-        if let Some(link) = &mut self.link {
-            let socket = link.socket();
-            while socket.can_recv() && self.held.len() < HELD {
-                let room = HELD - self.held.len();
-                let held = &mut self.held;
-                let taken = socket.recv(|bytes| {
-                    let part = &bytes[..bytes.len().min(room)];
-                    held.extend_from_slice(part);
-                    (part.len(), ())
-                });
-                if taken.is_err() {
-                    break;
-                }
-            }
-        }
-        let ended = self.guest_is_done();
-        self.look(ended, desk)?;
-        if ended {
-            // An incomplete request can never be allowed: drop it.
-            self.held.truncate(self.cleared);
-        }
-        let End::Host(host) = &self.end else {
-            return Ok(false);
-        };
-        let room = desk.budget.room(self.cleared, desk.now);
-        let outcome = write(host, &self.held[..room]);
-        let written = *outcome.as_ref().unwrap_or(&0);
-        self.held.drain(..written);
-        self.cleared -= written;
-        self.account(outcome, desk)
-    }
-
-    fn account(&mut self, outcome: Result<usize, Errno>, desk: &mut Desk) -> Result<bool, Verdict> {
-        match outcome {
-            Ok(count) => {
-                desk.budget.spend(count);
-                self.out += count as u64;
-                Ok(count > 0)
-            }
-            Err(Errno::AGAIN) => {
-                self.writable = false;
-                Ok(false)
-            }
-            Err(Errno::INTR) => Ok(true),
-            Err(_) => Err(self.verdict(true, Reason::Reset)),
-        }
-    }
-
-    /// Clears as much of the held bytes as the rules allow.
-    fn look(&mut self, ended: bool, desk: &mut Desk) -> Result<(), Verdict> {
-        loop {
-            let unread = &self.held[self.cleared..];
-            let (rules, places) = (&desk.rules, &desk.places);
-            match &mut self.look {
-                // `across` moves its bytes.
-                Look::Border(_) => return Ok(()),
-                Look::Not => {
-                    self.cleared = self.held.len();
-                    return Ok(());
-                }
-                Look::First if unread.is_empty() => return Ok(()),
-                Look::First => {
-                    let Some(first) = flight::read(unread, ended) else {
-                        return Ok(());
-                    };
-                    if let Some(session) = border::begin(&first, &self.to, &self.names, desk) {
-                        return self.enter(session, desk);
-                    }
-                    let (rules, places) = (&desk.rules, &desk.places);
-                    let verdict = judge::flight(rules, places, &self.to, &self.names, &first);
-                    self.look = match &first {
-                        Flight::Http(_) => Look::Requests(http::Reader::default()),
-                        _ => Look::Not,
-                    };
-                    if !verdict.allowed || matches!(self.look, Look::Not) {
-                        let name = match &first {
-                            Flight::Tls(name) | Flight::Http(name) => name.as_deref(),
-                            Flight::Http2 | Flight::Other => None,
-                        };
-                        let line = Decision::new(Event::Request, &verdict).to(&self.to);
-                        desk.decisions.write(&line.name(name), desk.now);
-                    }
-                    self.flight = Some(first);
-                    if !verdict.allowed {
-                        return Err(verdict);
-                    }
-                }
-                Look::Requests(reader) => match reader.step(unread) {
-                    Ok(http::Step::Need) => return Ok(()),
-                    Ok(http::Step::Pass(count)) => self.cleared += count,
-                    Ok(http::Step::Head { length, request }) => {
-                        let verdict =
-                            judge::request(rules, places, &self.to, &self.names, &request);
-                        let line = Decision::new(Event::Request, &verdict)
-                            .to(&self.to)
-                            .name(request.host.as_deref())
-                            .request(&request.method, &request.path);
-                        desk.decisions.write(&line, desk.now);
-                        if !verdict.allowed {
-                            return Err(verdict);
-                        }
-                        self.cleared += length;
-                    }
-                    Err(http::Malformed) => {
-                        let verdict = Verdict::no(Reason::Malformed);
-                        self.decide(Event::Request, &verdict, desk);
-                        return Err(verdict);
-                    }
-                },
-            }
-        }
-    }
-
     /// Moves bytes from the host to the sandbox.
     fn inward(&mut self, desk: &mut Desk) -> Result<(), Verdict> {
         let Some(link) = &mut self.link else {
@@ -527,7 +367,7 @@ impl Flow {
                     && (looked || !judge::must_look(rules, places, &self.to, &self.names))
             }
         };
-        (!allowed).then(|| Verdict::no(Reason::RulesChanged))
+        (!allowed).then(|| Verdict::no(judge::why_ended(places, &self.to)))
     }
 
     /// The verdict that ends it, if it has been idle for too long.

@@ -100,6 +100,11 @@ impl Names {
             }
         };
         let given = question.name.clone().unwrap_or_default();
+        if !desk.budget.question(desk.now) {
+            decide(&Verdict::no(Reason::TooManyQuestions), Some(&given), desk);
+            // "Try again", as programs understand it.
+            return Asked::Told((asker, question.reply(Code::Failed, &[], 0)));
+        }
         let (name, verdict) = judge::name(&desk.rules, &given);
         let Some(name) = name.filter(|_| verdict.allowed) else {
             decide(&verdict, Some(&given), desk);

@@ -2,7 +2,7 @@
 
 use super::spawn::{self, Kind, Ready, Setup};
 use super::turn::{Gateway, Parts};
-use super::{MTU, SOCKET_MTU, confine, host, sys};
+use super::{Addresses, MTU, SOCKET_MTU, confine, host, sys};
 use crate::proxy::Proxy;
 use rustix::fd::OwnedFd;
 use std::fs::File;
@@ -73,8 +73,7 @@ fn begin(setup: Setup, descriptors: Vec<OwnedFd>) -> io::Result<(Gateway, u64)> 
         }
     };
     let (decisions, control) = (next()?, next()?);
-    let mut host_addresses = sys::addresses()?;
-    host_addresses.extend(setup.host_addresses);
+    let addresses = Addresses::open()?;
     let resolvers = if setup.resolvers.is_empty() {
         host::resolvers(&std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default())
     } else {
@@ -88,7 +87,7 @@ fn begin(setup: Setup, descriptors: Vec<OwnedFd>) -> io::Result<(Gateway, u64)> 
         decisions,
         rules: setup.rules,
         border: setup.border,
-        host_addresses,
+        addresses: Some(addresses),
         resolvers,
         proxy,
         memory: host::Memory::open().ok(),

@@ -12,7 +12,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, BufReader, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -50,8 +50,6 @@ pub struct Begin {
     pub user: Option<(u32, u32)>,
     /// Name servers; empty: those of `/etc/resolv.conf`.
     pub resolvers: Vec<SocketAddr>,
-    /// Additional addresses of the host, besides those of its own namespace.
-    pub host_addresses: Vec<IpAddr>,
     /// The proxy; `None`: connections are made directly.
     pub proxy: Option<Proxy>,
 }
@@ -84,7 +82,6 @@ pub struct Setup {
     pub(super) border: Option<Border>,
     pub(super) user: Option<(u32, u32)>,
     pub(super) resolvers: Vec<SocketAddr>,
-    pub(super) host_addresses: Vec<IpAddr>,
     pub(super) proxy: Option<Proxy>,
 }
 
@@ -234,7 +231,6 @@ fn tell(stream: &mut UnixStream, start: Begin) -> io::Result<()> {
         border: start.border,
         user: start.user,
         resolvers: start.resolvers,
-        host_addresses: start.host_addresses,
         proxy: start.proxy,
     })
     .map(Zeroizing::new)?;

@@ -6,7 +6,6 @@ mod veth;
 
 use rustix::process::Pid;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Forks: `Some(pid)` in the parent, `None` in the child.
 pub(super) fn fork() -> io::Result<Option<Pid>> {
@@ -45,52 +44,5 @@ pub(super) fn become_user(uid: u32, gid: u32) -> io::Result<()> {
         Ok(())
     } else {
         Err(io::Error::last_os_error())
-    }
-}
-
-/// The addresses of this network namespace.
-pub(super) fn addresses() -> io::Result<Vec<IpAddr>> {
-    let mut first = std::ptr::null_mut();
-    // SAFETY: the pointer is to a place for one pointer.
-    if unsafe { libc::getifaddrs(&raw mut first) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    let mut found = Vec::new();
-    let mut at = first;
-    while !at.is_null() {
-        // SAFETY: the list is valid until it is freed below; each entry's address is null or a
-        // socket address of the family it says.
-        unsafe {
-            let address = (*at).ifa_addr;
-            if !address.is_null() {
-                match i32::from((*address).sa_family) {
-                    libc::AF_INET => {
-                        let address = address.cast::<libc::sockaddr_in>().read_unaligned();
-                        let bits = u32::from_be(address.sin_addr.s_addr);
-                        found.push(Ipv4Addr::from_bits(bits).into());
-                    }
-                    libc::AF_INET6 => {
-                        let address = address.cast::<libc::sockaddr_in6>().read_unaligned();
-                        found.push(Ipv6Addr::from(address.sin6_addr.s6_addr).into());
-                    }
-                    _ => {}
-                }
-            }
-            at = (*at).ifa_next;
-        }
-    }
-    // SAFETY: the list came from getifaddrs and is not used after this.
-    unsafe { libc::freeifaddrs(first) };
-    Ok(found)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_addresses_of_this_host_are_found() {
-        let found = addresses().unwrap();
-        assert!(found.contains(&IpAddr::from([127, 0, 0, 1])), "{found:?}");
     }
 }

@@ -2,6 +2,7 @@
 
 mod calls;
 mod datagrams;
+mod places;
 
 use super::budget::Budget;
 use super::control::Caller;
@@ -16,7 +17,7 @@ use super::names::{Asked, Asker, Names, Told};
 use super::packets::{self, Packet, Segment};
 use super::stand_ins;
 use super::way::Upstream;
-use super::{AGENT, DNS, GATEWAY, NETWORK, NETWORK6};
+use super::{AGENT, Addresses, DNS, GATEWAY, NETWORK, NETWORK6};
 use crate::address::Places;
 use crate::border::{Border, Post};
 use crate::judge::{self, Destination, Reason, Verdict};
@@ -34,6 +35,7 @@ use std::time::{Duration, Instant};
 const DEVICE: u64 = 0;
 const LEASH: u64 = 1;
 const CONTROL: u64 = 2;
+const ADDRESSES: u64 = 3;
 /// The first token of connections, queries and callers.
 const FIRST: u64 = 16;
 
@@ -58,7 +60,8 @@ pub struct Parts {
     pub decisions: OwnedFd,
     pub rules: Rules,
     pub border: Option<Border>,
-    pub host_addresses: Vec<IpAddr>,
+    /// Of the host. Without them, as in tests of this crate, no address is the host's.
+    pub addresses: Option<Addresses>,
     pub resolvers: Vec<SocketAddr>,
     /// The proxy and its address.
     pub proxy: Option<(Proxy, SocketAddr)>,
@@ -84,6 +87,7 @@ pub struct Gateway {
     leash: Option<OwnedFd>,
     control: Option<UnixListener>,
     callers: HashMap<u64, Caller>,
+    addresses: Option<Addresses>,
     memory: Option<Memory>,
     frame: Vec<u8>,
     /// Whether the device is also watched for writability.
@@ -102,6 +106,12 @@ impl Gateway {
             control.set_nonblocking(true)?;
             epoll::add(&epoll, control, EventData::new_u64(CONTROL), EventFlags::IN)?;
         }
+        // Watched before they are listed: a change in between is heard of.
+        if let Some(addresses) = &parts.addresses {
+            let data = EventData::new_u64(ADDRESSES);
+            epoll::add(&epoll, addresses, data, EventFlags::IN)?;
+        }
+        let known = parts.addresses.as_ref().map(Addresses::all).transpose()?;
         let stand_ins = parts.proxy.is_some().then_some(stand_ins::NETWORK);
         let mut decisions = Decisions::new(parts.decisions);
         decisions.stand_ins = stand_ins;
@@ -117,7 +127,7 @@ impl Gateway {
                     .transpose()
                     .map_err(io::Error::other)?,
                 places: Places {
-                    host: parts.host_addresses,
+                    host: known.unwrap_or_default(),
                     gateway: vec![NETWORK, NETWORK6],
                     stand_ins,
                 },
@@ -139,6 +149,7 @@ impl Gateway {
             leash: None,
             control,
             callers: HashMap::new(),
+            addresses: parts.addresses,
             memory: parts.memory,
             frame: vec![0; HEADER + super::MTU + 4],
             waiting: false,
@@ -171,9 +182,14 @@ impl Gateway {
             Err(error) => return Err(error.into()),
         };
         self.desk.now = Instant::now();
+        // First, so that nothing else of this turn is judged by addresses that were.
+        if events.iter().any(|event| event.data.u64() == ADDRESSES) {
+            self.moved()?;
+        }
         for event in &*events {
             let (data, flags) = (event.data, event.flags);
             match data.u64() {
+                ADDRESSES => {}
                 DEVICE => self.frames(flags)?,
                 LEASH => self.stopped = true,
                 CONTROL => self.call(),
@@ -313,6 +329,9 @@ impl Gateway {
             return Verdict::no(Reason::BytesUsedUp);
         }
         let verdict = judge::connect(&self.desk.rules, &self.desk.places, to, names);
+        if verdict.allowed && self.is_here(to.address) {
+            return Verdict::no(Reason::HostAddress);
+        }
         if verdict.allowed && !self.desk.budget.connect(self.desk.now) {
             return Verdict::no(Reason::TooManyConnects);
         }

@@ -253,6 +253,16 @@ fn the_first_flight_must_name_a_host_that_was_resolved() {
     );
     // Resolved to this address, but not allowed.
     assert_eq!(ask(Flight::Tls(named("b.other.org"))), Reason::NameMismatch);
+    // A server may take it for another host.
+    assert_eq!(
+        ask(Flight::Tls(named("a.example.com."))),
+        Reason::NameMismatch
+    );
+    // The name that is seen is allowed; the one that counts is encrypted.
+    assert_eq!(
+        ask(Flight::HiddenTls(named("a.example.com"))),
+        Reason::NameEncrypted
+    );
     assert_eq!(ask(Flight::Tls(None)), Reason::NoName);
     assert_eq!(ask(Flight::Http(None)), Reason::NoName);
     assert_eq!(ask(Flight::Http2), Reason::NoName);
@@ -261,10 +271,14 @@ fn the_first_flight_must_name_a_host_that_was_resolved() {
     let by_address = to("11.5.0.1", 443);
     let first = flight(&rules, &places(), &by_address, &[], &Flight::Tls(None));
     assert_eq!(reason(first), Reason::Allowed);
+    let hidden = Flight::HiddenTls(named("x.example"));
+    let first = flight(&rules, &places(), &by_address, &[], &hidden);
+    assert_eq!(reason(first), Reason::Allowed);
     let anybody = self::rules(vec![allow("*")]);
     let first = |first| reason(flight(&anybody, &places(), &by_address, &[], &first));
     assert_eq!(first(Flight::Tls(None)), Reason::NoName);
     assert_eq!(first(Flight::Tls(named("x.example"))), Reason::Allowed);
+    assert_eq!(first(hidden), Reason::Allowed);
     assert_eq!(first(Flight::Other), Reason::UnknownProtocol);
     assert!(must_look(&rules, &places(), &by_address, &[]));
     assert!(!must_look(&Rules::public(), &places(), &by_address, &[]));
@@ -303,6 +317,7 @@ fn requests_are_asked_for_one_by_one() {
             path: path.to_owned(),
             query: query.to_owned(),
             headers: headers.collect(),
+            ..Request::default()
         };
         reason(request(
             &rules,
@@ -340,6 +355,22 @@ fn requests_are_asked_for_one_by_one() {
         ask("GET", "/simple", "", &[("upgrade", "websocket")]),
         Reason::UpgradeNotAllowed
     );
+    for (port, wanted) in [
+        (None, Reason::Allowed),
+        (Some(80), Reason::Allowed),
+        (Some(81), Reason::NameMismatch),
+    ] {
+        let asked = Request {
+            method: "GET".to_owned(),
+            host: Some("a.example".to_owned()),
+            port,
+            path: "/simple".to_owned(),
+            ..Request::default()
+        };
+        let to = to("20.0.0.1", 80);
+        let verdict = request(&rules, &places(), &to, &pinned, &asked);
+        assert_eq!(reason(verdict), wanted, "{port:?}");
+    }
     let tls = Flight::Tls(Some("a.example".to_owned()));
     let encrypted = flight(&rules, &places(), &to("20.0.0.1", 443), &pinned, &tls);
     assert_eq!(reason(encrypted), Reason::RequestNotVisible);

@@ -4,7 +4,7 @@ use crate::passing::tls_server;
 use crate::world::{GOOD, HOST, LONG, OTHER, PRIVATE, RESOLVER, World, wait};
 use crate::{allow, opaque, rules, world};
 use motu_egress::dns::Code;
-use motu_egress::gateway::{DEVICE, GUEST};
+use motu_egress::gateway::{DEVICE, GATEWAY, GUEST, QUESTIONS_PER_SECOND};
 use motu_egress::rules::Rules;
 use rustix::fd::OwnedFd;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
@@ -397,4 +397,107 @@ fn nothing_but_tcp_and_the_gateways_names_gets_out() {
         std::net::TcpStream::connect_timeout(&to, LONG)
     });
     assert!(sixth.is_err());
+}
+
+/// What leaves in names is bounded, also in those that are allowed.
+#[test]
+fn a_flood_of_questions_is_bounded() {
+    let Some(world) = world(rules(vec![allow("*.example.org")])) else {
+        return;
+    };
+    let begin = std::time::Instant::now();
+    let kind = motu_egress::dns::Kind::A;
+    let socket = world.datagrams(GATEWAY, 53);
+    // The device drops what it cannot take, so repeat until the limit is reached.
+    let refused = wait(|| {
+        for number in 0..1000u16 {
+            let name = format!("{number}.example.org");
+            let _ = socket.send(&motu_egress::dns::ask(number, &name, kind));
+        }
+        let decisions = world.decisions();
+        let mut reasons = decisions.iter().map(|line| &line["reason"]);
+        reasons
+            .any(|reason| reason == "too_many_questions")
+            .then_some(())
+    });
+    assert!(refused.is_some());
+    let asked = world.asked().len() as u64;
+    let most = u64::from(QUESTIONS_PER_SECOND) * (begin.elapsed().as_secs() + 2);
+    assert!((1..=most).contains(&asked), "{asked} of {most}");
+    // It is over when the flood is.
+    world.name("good.example.org", &[GOOD]);
+    let socket = world.datagrams(GATEWAY, 53);
+    let second = std::time::Duration::from_secs(1);
+    socket.set_read_timeout(Some(second)).unwrap();
+    let answered = wait(|| {
+        let name = "good.example.org";
+        socket.send(&motu_egress::dns::ask(77, name, kind)).unwrap();
+        let mut buffer = [0; 4096];
+        let count = socket.recv(&mut buffer).ok()?;
+        let told = motu_egress::dns::answer(&buffer[..count], 77, name, kind)?;
+        (told.code == Code::Fine).then_some(())
+    });
+    assert!(answered.is_some());
+}
+
+fn block(bytes: &[u8]) -> Vec<u8> {
+    [&(bytes.len() as u16).to_be_bytes()[..], bytes].concat()
+}
+
+/// A ClientHello in one record, for a name, with one more extension.
+fn hello(name: &str, more: &[u8]) -> Vec<u8> {
+    let name = [&[0][..], &block(name.as_bytes())].concat();
+    let extensions = [&[0, 0][..], &block(&block(&name)), more].concat();
+    let body = [
+        &[3, 3][..],
+        &[7; 32],
+        &[0, 0, 2, 0x13, 1, 1, 0],
+        &block(&extensions),
+    ]
+    .concat();
+    let length = (body.len() as u32).to_be_bytes();
+    let message = [&[1][..], &length[1..], &body].concat();
+    [&[0x16, 3, 1][..], &block(&message)].concat()
+}
+
+/// A name that is allowed, and another one that the server goes by.
+#[test]
+fn the_name_of_a_connection_is_the_one_that_counts() {
+    let Some(world) = world(rules(vec![allow("good.example.org")])) else {
+        return;
+    };
+    world.name("good.example.org", &[GOOD]);
+    let (heard, hears) = std::sync::mpsc::channel();
+    let heard = std::sync::Mutex::new(heard);
+    world.serve(GOOD, 443, move |mut stream| {
+        let mut bytes = Vec::new();
+        let _ = stream.read_to_end(&mut bytes);
+        heard.lock().unwrap().send(bytes).unwrap();
+    });
+    assert_eq!(world.resolve("good.example.org").code, Code::Fine);
+    let send = |bytes: &[u8]| {
+        let mut stream = world.connect(GOOD, 443).unwrap();
+        stream.write_all(bytes).unwrap();
+        let cut = stream.read(&mut [0]).is_err();
+        (cut, hears.recv_timeout(LONG).unwrap())
+    };
+    let inside = [&[0xfe, 0x0d][..], &block(&[1; 40])].concat();
+    let hidden = hello("good.example.org", &inside);
+    assert_eq!(send(&hidden), (true, Vec::new()));
+    world.decided(&[
+        ("event", "request".into()),
+        ("name", "good.example.org".into()),
+        ("reason", "name_encrypted".into()),
+    ]);
+    // Sent in answer to a HelloRetryRequest, behind a message that means nothing.
+    let first = hello("good.example.org", &[]);
+    let change = [0x14, 3, 3, 0, 1, 1];
+    let second = hello("bad.example.org", &[]);
+    let (cut, bytes) = send(&[&first[..], &change, &second].concat());
+    assert!(cut && !bytes.windows(second.len()).any(|part| part == second));
+    world.decided(&[
+        ("event", "request".into()),
+        ("name", "bad.example.org".into()),
+        ("reason", "name_mismatch".into()),
+    ]);
 }

@@ -2,8 +2,10 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so")]
 
+mod addresses;
 mod attacks;
 mod datagrams;
+mod differences;
 mod life;
 mod passing;
 mod proxies;

@@ -75,7 +75,7 @@ impl Net {
         })
     }
 
-    fn ip(&self, words: &str) {
+    pub fn ip(&self, words: &str) {
         let done = self.inside(|| {
             motu_needs::command("ip")
                 .args(words.split(' '))
@@ -491,7 +491,6 @@ pub fn start(frames: Frames, rules: Rules, directory: &Path) -> Begin {
         control: control.into(),
         user: Some((65_534, 65_534)),
         resolvers: vec![SocketAddr::from((RESOLVER, 53))],
-        host_addresses: Vec::new(),
         proxy: None,
     }
 }

@@ -165,8 +165,9 @@ fn check_secrets(request: &CallRequest, bounds: &CallBounds) -> Result<()> {
             )));
         }
         if !bounds.secrets.contains(&secret.name) {
+            // What it refers to is not quoted: it may be a value that was taken for a name.
             return Err(denied(
-                format!("the secret {:?}", secret.name),
+                format!("the secret that {variable} refers to"),
                 "call.secrets",
             ));
         }

@@ -7,15 +7,13 @@ use super::Calls;
 use super::check::{self, Checked};
 use super::{sandbox_of, workspace_of};
 use crate::quota::Claim;
+use motu_core::Result;
 use motu_core::call::{
     CallCheck, CallNetworkMode, CallPlan, CallRequest, CheckedDestination, FailureClass, Retention,
     SecretRef,
 };
-use motu_core::hint;
-use motu_core::hint::verb;
 use motu_core::policy::{self, ExplainPolicy};
 use motu_core::sandbox::CreateSandbox;
-use motu_core::{Error, Result};
 use motu_policy::Known;
 use std::collections::BTreeMap;
 
@@ -120,11 +118,9 @@ impl Calls {
     /// Whether every secret of a call exists.
     async fn known(&self, request: &CallRequest) -> Result<()> {
         let kept = self.sandboxes.known_secrets().await?;
-        for secret in request.secrets.values() {
+        for (variable, secret) in &request.secrets {
             if !kept.iter().any(|known| known.name == secret.name) {
-                let name: String = secret.name.chars().take(64).collect();
-                return Err(Error::not_found(format!("there is no secret {name:?}"))
-                    .hint(hint![verb("set_secret"), " keeps one"]));
+                return Err(crate::secrets::refers_to_none(variable));
             }
         }
         Ok(())
@@ -178,7 +174,7 @@ fn note(plan: &mut CallPlan, check: &str, found: Result<()>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use motu_core::ErrorKind;
+    use motu_core::{Error, ErrorKind};
 
     #[test]
     fn what_is_wrong_is_told_with_its_rule_and_the_next_step() {

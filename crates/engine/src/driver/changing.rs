@@ -1,14 +1,16 @@
 //! Changes of a sandbox between its creation and its end.
 
 use super::handle::{Prepare, held, paused_by, refused};
-use super::{Driver, Keep};
+use super::looking::EGRESS;
+use super::storing::paused_now;
+use super::{Driver, Keep, Launch, set_deadline};
 use crate::launch::{check_on_idle, expiry};
 use crate::lifecycle::{self, Intent, Recovery, Refusal, Request};
-use jiff::Timestamp;
+use crate::store::SandboxRow;
 use motu_core::hint;
 use motu_core::hint::{field, verb};
 use motu_core::runtime::{Ended, Kept, Machine, MachineSpec};
-use motu_core::sandbox::{Keepalive, Paused, PausedBy, Sandbox, State};
+use motu_core::sandbox::{Keepalive, PausedBy, Sandbox, State};
 use motu_core::{Error, Result, SandboxId, limits};
 use std::path::Path;
 use std::time::Duration;
@@ -25,8 +27,11 @@ impl Driver {
         if paused_by(&self.row.sandbox).is_some_and(|by| by != PausedBy::Caller) {
             // A caller's pause replaces the host's or the idle one: the sandbox is not resumed
             // automatically.
-            self.row.sandbox.reason = None;
-            self.become_paused(PausedBy::Caller).await?;
+            self.commit(State::Paused, |row| {
+                row.sandbox.reason = None;
+                row.sandbox.paused = Some(paused_now(PausedBy::Caller));
+            })
+            .await?;
         }
         self.stand_still_for(Request::Pause, PausedBy::Caller, None)
             .await?;
@@ -89,7 +94,9 @@ impl Driver {
             return Err(error);
         }
         self.row.sandbox.reason = reason.map(String::from);
-        self.become_paused(by).await
+        self.row.sandbox.paused = Some(paused_now(by));
+        self.settle(State::Paused).await;
+        Ok(())
     }
 
     /// Pauses a running machine with a reason; does nothing where machines cannot be paused.
@@ -97,21 +104,13 @@ impl Driver {
         let can = self.runtime.capabilities().pause && self.row.machine.is_some();
         if can && matches!(self.decide(Request::Hold), Ok(Some(_))) {
             let by = PausedBy::Shortage;
-            let held = self.stand_still_for(Request::Hold, by, Some(&reason)).await;
-            match held {
-                Err(error) if self.row.sandbox.state == State::Paused => self.not_stored(&error),
-                other => other?,
-            }
+            self.stand_still_for(Request::Hold, by, Some(&reason))
+                .await?;
             if let Some(guest) = self.inside.guest().as_ref() {
                 guest.starve(&reason);
             }
         }
         Ok(())
-    }
-
-    fn not_stored(&self, error: &Error) {
-        let id = &self.row.sandbox.sandbox_id;
-        tracing::warn!(%id, %error, "that a machine is held could not be stored");
     }
 
     pub(super) async fn let_go(&mut self) -> Result<()> {
@@ -135,7 +134,8 @@ impl Driver {
         }
         self.expect_answers();
         self.row.sandbox.reason = None;
-        self.become_state(next).await
+        self.settle(next).await;
+        Ok(())
     }
 
     pub(super) async fn resume(&mut self) -> Result<Sandbox> {
@@ -166,7 +166,7 @@ impl Driver {
             self.end_machine().await?;
             self.tend().await;
             self.row.sandbox.reason = None;
-            self.become_state(next).await?;
+            self.settle(next).await;
         }
         Ok(self.row.sandbox.clone())
     }
@@ -205,8 +205,14 @@ impl Driver {
         self.must_be_kept("started")?;
         if let Some(next) = self.intend(Request::Start).await? {
             self.start_on(None, None).await?;
-            self.row.sandbox.reason = None;
-            self.become_state(next).await?;
+            if let Err(error) = self.commit(next, renewed).await {
+                // Nobody knows of this machine after a restart, so nobody may use it now.
+                if let Err(left) = self.end_machine().await {
+                    tracing::warn!(id = %self.row.sandbox.sandbox_id, error = %left, "could not end a machine whose start could not be stored");
+                }
+                self.give_up().await;
+                return Err(error);
+            }
         }
         Ok(self.row.sandbox.clone())
     }
@@ -224,24 +230,46 @@ impl Driver {
             // It is not stored: a daemon that comes back knows by the intent what was going on.
             self.show(State::Stopped);
         }
-        let old = self
-            .row
-            .launch
-            .as_ref()
-            .and_then(|launch| launch.kept.clone());
-        if let Err(error) = self.start_on(Some(kept), Some(prepare)).await {
+        let before = self.row.launch.clone();
+        let old = before.as_ref().and_then(|launch| launch.kept.clone());
+        if let Err(error) = self.start_on(Some(kept.clone()), Some(prepare)).await {
             if let Err(unstored) = self.become_state(State::Stopped).await {
                 tracing::warn!(id = %self.row.sandbox.sandbox_id, error = %unstored, "could not store that a reset failed");
             }
             self.tend().await;
             return Err(error);
         }
-        self.row.sandbox.reason = None;
-        self.become_state(next).await?;
+        if let Err(error) = self.commit(next, renewed).await {
+            self.take_back(before, &kept).await;
+            return Err(error);
+        }
         if let Some(old) = old {
             self.throw_away(&old.dir).await;
         }
         Ok(self.row.sandbox.clone())
+    }
+
+    /// Returns to the disks before a reset that could not be stored. What is written to the new ones
+    /// would be lost with the next start of the daemon, so their machine ends before anybody has it.
+    async fn take_back(&mut self, before: Option<Launch>, new: &Kept) {
+        self.discard_machine().await;
+        self.return_to(before);
+        match self.become_state(State::Stopped).await {
+            Ok(()) => self.throw_away(&new.dir).await,
+            // What is stored may name either: both stay, and the next daemon sets one aside.
+            Err(error) => {
+                tracing::warn!(id = %self.row.sandbox.sandbox_id, %error, "could not store that a reset failed: its new disks stay");
+            }
+        }
+        self.tend().await;
+    }
+
+    /// What a machine is to be made from is again what it was.
+    fn return_to(&mut self, before: Option<Launch>) {
+        let kept = before.as_ref().and_then(|launch| launch.kept.clone());
+        *self.inside.disk() = kept.map(|kept| (self.runtime.clone(), kept));
+        self.row.launch = before;
+        self.watch_again = true;
     }
 
     /// Makes a machine for a stopped sandbox, or leaves it stopped as it was.
@@ -253,7 +281,7 @@ impl Driver {
         let up = self.try_start(kept.is_none(), prepare).await;
         if up.is_err() {
             self.discard_machine().await;
-            self.row.launch = before;
+            self.return_to(before);
             self.give_up().await;
             if let Some(kept) = kept {
                 self.throw_away(&kept.dir).await;
@@ -346,6 +374,10 @@ impl Driver {
         }
         let guest = self.inside.guest().clone();
         if let Some(guest) = guest {
+            guest.goes(match self.row.intent {
+                Some(Intent::Recreating) => "reset",
+                _ => "stopped",
+            });
             let asked = tokio::time::timeout(STOP_TIME, guest.shutdown(STOP_GRACE)).await;
             if !matches!(asked, Ok(Ok(()))) {
                 tracing::warn!(id = %self.row.sandbox.sandbox_id, ?asked, "the guest did not shut down in order");
@@ -362,10 +394,17 @@ impl Driver {
         let Some(machine) = self.row.machine.clone() else {
             return self.end_machine().await;
         };
+        let guest = self.inside.guest().clone();
+        if let Some(guest) = &guest {
+            guest.goes("reset");
+        }
         match self.runtime.abandon(&machine).await {
             Ok(true) => {}
             Ok(false) => return self.end_machine().await,
             Err(error) => {
+                if let Some(guest) = &guest {
+                    guest.stays();
+                }
                 self.give_up().await;
                 return Err(error);
             }
@@ -425,15 +464,25 @@ impl Driver {
         if ask.on_idle.is_some() {
             check_on_idle(self.runtime.as_ref(), idle, on_idle)?;
         }
-        self.start_otherwise(ask.user, ask.env).await?;
-        let sandbox = &mut self.row.sandbox;
-        (sandbox.ttl_seconds, sandbox.idle_seconds) = (ttl, idle);
-        sandbox.on_idle = on_idle;
-        self.row.sandbox.expires_at = expiry(self.row.sandbox.ttl_seconds);
-        self.set_deadline();
+        let (user, launch) = self.start_otherwise(ask.user, ask.env).await?;
+        let next = next.unwrap_or(self.row.sandbox.state);
+        let stored = self.commit(next, |row| {
+            row.sandbox.user = user;
+            row.launch = launch;
+            let sandbox = &mut row.sandbox;
+            (sandbox.ttl_seconds, sandbox.idle_seconds) = (ttl, idle);
+            sandbox.on_idle = on_idle;
+            sandbox.expires_at = expiry(ttl);
+            set_deadline(row);
+        });
+        if let Err(error) = stored.await {
+            self.start_as_before().await;
+            return Err(error);
+        }
+        let deadline = set_deadline(&mut self.row);
+        self.inside.set_deadline(deadline.as_ref());
+        self.lease();
         self.inside.touch();
-        self.become_state(next.unwrap_or(self.row.sandbox.state))
-            .await?;
         Ok(self.row.sandbox.clone())
     }
 
@@ -518,6 +567,7 @@ impl Driver {
     /// Ends what the sandbox has beside its machine.
     async fn release_rest(&mut self) {
         let id: SandboxId = self.row.sandbox.sandbox_id.clone();
+        self.shared.leases.clear(&id);
         let gateways = self.shared.gateways.clone();
         match self.keep {
             Keep::Stored => gateways.end(&id).await,
@@ -528,59 +578,16 @@ impl Driver {
         // After the machine's end, so that calls in progress see why they ended.
         self.release_guest().await;
     }
+}
 
-    /// Decides about a request and stores the intent. Returns the next state, or `None` if the
-    /// sandbox is in it already.
-    async fn intend(&mut self, request: Request) -> Result<Option<State>> {
-        let next = self.decide(request)?;
-        if next.is_some() {
-            self.row.intent = request.intent();
-            if self.keep == Keep::Stored {
-                self.shared.store.intend(&self.row).await?;
-            }
-        }
-        Ok(next)
-    }
-
-    /// Removes the stored intent after a failed change; the state is unchanged.
-    async fn give_up(&mut self) {
-        self.row.intent = None;
-        if self.keep == Keep::Stored
-            && let Err(error) = self.shared.store.intend(&self.row).await
-        {
-            tracing::warn!(id = %self.row.sandbox.sandbox_id, %error, "could not clear the intent of a failed change in the store");
-        }
-    }
-
-    async fn become_paused(&mut self, by: PausedBy) -> Result<()> {
-        let at = Timestamp::now();
-        self.row.sandbox.paused = Some(Paused { by, at });
-        self.become_state(State::Paused).await
-    }
-
-    fn turn(&mut self, next: State) {
-        self.row.sandbox.state = next;
-        if next != State::Paused {
-            self.row.sandbox.paused = None;
-        }
-        self.row.sandbox.last_activity_at = self.last_active();
-    }
-
-    /// Publishes a state that is not stored.
-    fn show(&mut self, next: State) {
-        self.turn(next);
-        self.status.send_replace(self.row.sandbox.clone());
-    }
-
-    /// Stores the state, then publishes it.
-    pub(super) async fn become_state(&mut self, next: State) -> Result<()> {
-        self.row.intent = None;
-        self.turn(next);
-        let written = match self.keep {
-            Keep::Stored => self.shared.persist(&mut self.row).await,
-            Keep::Transient => Ok(()),
-        };
-        self.status.send_replace(self.row.sandbox.clone());
-        written
+/// What a sandbox whose machine is a new one says of it.
+fn renewed(row: &mut SandboxRow) {
+    row.sandbox.reason = None;
+    if row
+        .launch
+        .as_ref()
+        .is_some_and(|launch| launch.network.is_some())
+    {
+        row.sandbox.network = EGRESS.to_string();
     }
 }

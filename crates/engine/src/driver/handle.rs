@@ -3,7 +3,7 @@
 use super::{Asked, Command, Launch};
 use crate::beyond::Beyond;
 use crate::clock::{self, Deadline};
-use crate::guest::Guest;
+use crate::guest::{Guest, taken_away};
 use crate::lifecycle::{self, Decision, Refusal, Request};
 use crate::rings::Rings;
 use futures_util::future::BoxFuture;
@@ -178,8 +178,24 @@ impl Handle {
             // last use after it has published the new state, and so sees this one.
             self.inside.touch();
         }
+        self.here()
+    }
+
+    /// The guest of a machine that stays. Its state is published when a change of it is done, so
+    /// until then a machine that is being taken away seems to run.
+    fn here(&self) -> Result<Arc<Guest>> {
         let guest = self.inside.guest().clone();
-        guest.ok_or_else(|| Error::internal("a running sandbox has no guest"))
+        if let Some(guest) = guest {
+            return match guest.going() {
+                Some(error) => Err(error),
+                None => Ok(guest),
+            };
+        }
+        let status = self.status.borrow();
+        Err(match lifecycle::decide(status.state, Request::Use) {
+            Decision::Refuse(refusal) => refused(&status, refusal),
+            _ => taken_away(&status.sandbox_id, "stopped, reset or destroyed"),
+        })
     }
 
     /// Whether it is paused because it was idle.
@@ -198,12 +214,13 @@ impl Handle {
 
     /// The guest, for a look that does not count as use.
     pub fn look(&self) -> Result<Arc<Guest>> {
-        let status = self.status.borrow();
-        if let Decision::Refuse(refusal) = lifecycle::decide(status.state, Request::Use) {
-            return Err(refused(&status, refusal));
+        {
+            let status = self.status.borrow();
+            if let Decision::Refuse(refusal) = lifecycle::decide(status.state, Request::Use) {
+                return Err(refused(&status, refusal));
+            }
         }
-        let guest = self.inside.guest().clone();
-        guest.ok_or_else(|| Error::internal("a running sandbox has no guest"))
+        self.here()
     }
 
     /// The kept disks of the current machine.

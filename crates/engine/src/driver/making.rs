@@ -79,13 +79,17 @@ impl Driver {
                 self.excuse();
             }
         }
+        if self.row.machine.is_none() && self.inside.expired() {
+            // Nobody has to wonder what became of its machine.
+            self.row.sandbox.reason = Some(crate::lifecycle::OUTLIVED.to_string());
+        }
         if let Err(error) = self.finish().await {
             tracing::warn!(id = %self.row.sandbox.sandbox_id, %error, "could not finish a change that the previous daemon began");
         }
     }
 
     /// Takes over a sandbox of a previous daemon. It can be used before the returned task runs.
-    pub fn adopt(self) -> impl Future<Output = ()> {
+    pub fn adopt(mut self) -> impl Future<Output = ()> {
         let bound = self
             .row
             .launch
@@ -101,6 +105,8 @@ impl Driver {
                 tracing::warn!(id = %self.row.sandbox.sandbox_id, %error, "could not send the network rules to the gateway of an adopted sandbox");
             }
             self.inside.beyond.settle();
+            self.lease();
+            self.look().await;
             self.drive().await;
         }
     }
@@ -140,7 +146,7 @@ impl Driver {
                 self.own(machine, guest, false).await?;
             }
         }
-        self.become_state(State::Running).await
+        self.commit(State::Running, |_| ()).await
     }
 
     /// Makes a machine and initializes its guest; the caller changes the state.
@@ -183,6 +189,7 @@ impl Driver {
         self.row.sandbox.limits = machine.limits.clone();
         self.row.sandbox.accelerator = machine.accelerator.clone();
         self.row.machine = Some(machine.clone());
+        self.lease();
         let around = self.runtime.surroundings(&machine);
         let moved = self.row.sandbox.keep && around.workdir.is_some();
         if self.row.sandbox.workdir.is_empty() || moved {
@@ -224,17 +231,19 @@ impl Driver {
             .map_err(|_| Error::new(ErrorKind::Timeout, "the guest did not come up in 30 s"))?
     }
 
-    /// Changes how commands start that do not say it themselves. The guest checks it first.
+    /// Changes how commands start that do not say it themselves. The guest checks it first; whoever
+    /// asked stores it. Returns the user and what the machine is made from then.
     pub(super) async fn start_otherwise(
-        &mut self,
+        &self,
         user: Option<String>,
         env: BTreeMap<String, String>,
-    ) -> Result<()> {
+    ) -> Result<(String, Option<Launch>)> {
+        let mut sandbox = self.row.sandbox.clone();
         if user.is_none() && env.is_empty() {
-            return Ok(());
+            return Ok((sandbox.user, self.row.launch.clone()));
         }
         check_env(&env)?;
-        let (mut sandbox, mut launch) = (self.row.sandbox.clone(), self.launch()?);
+        let mut launch = self.launch()?;
         sandbox.user = user.unwrap_or(sandbox.user);
         launch.env.extend(env);
         if let (State::Running, Some(machine)) = (sandbox.state, &self.row.machine) {
@@ -252,9 +261,23 @@ impl Driver {
             ))
             .hint(hint![verb("resume_sandbox"), " it first"]));
         }
-        self.row.sandbox.user = sandbox.user;
-        self.row.launch = Some(launch);
-        Ok(())
+        Ok((sandbox.user, Some(launch)))
+    }
+
+    /// Takes back a change of how commands start that could not be stored.
+    pub(super) async fn start_as_before(&self) {
+        let guest = self.inside.guest().clone();
+        let (Some(guest), Some(machine), Ok(launch)) = (guest, &self.row.machine, self.launch())
+        else {
+            return;
+        };
+        if self.row.sandbox.state != State::Running {
+            return;
+        }
+        let back = self.introduce(&guest, machine, (&self.row.sandbox, &launch), false);
+        if let Err(error) = back.await {
+            tracing::warn!(id = %self.row.sandbox.sandbox_id, %error, "commands may start as in a change that could not be stored");
+        }
     }
 
     /// Removes every trace of a machine whose creation failed.
@@ -281,6 +304,7 @@ impl Driver {
     pub(super) async fn discard_machine(&mut self) {
         let id = self.row.sandbox.sandbox_id.clone();
         let dir = self.shared.home.machine(self.runtime.name(), &id);
+        self.shared.leases.clear(&id);
         self.release_guest().await;
         let swept = match self.row.machine.take() {
             Some(machine) => self.runtime.destroy(&machine).await,

@@ -8,6 +8,8 @@
 //!   handle     the outside: ask, look, use
 //!   making     how the machine comes to be
 //!   changing   pause, stop, start, fork, end
+//!   storing    the intent before, the state after
+//!   looking    limits and network, from time to time
 //!   copying    the disks, for a backup
 //!   network    the rules and their gateway
 //!   table      the live ones; order is that of their lists
@@ -16,9 +18,11 @@
 mod changing;
 mod copying;
 mod handle;
+mod looking;
 mod making;
 mod network;
 mod order;
+mod storing;
 mod table;
 
 pub use crate::launch::Launch;
@@ -30,10 +34,11 @@ pub(crate) use making::identity;
 pub use order::Age;
 pub use table::{Bounds, Table};
 
-use crate::clock::{self, Now};
+use crate::clock::{self, Deadline, Now};
 use crate::egress::Gateways;
 use crate::home::Home;
 use crate::kept::Baselines;
+use crate::lease::Leases;
 use crate::lifecycle::{self, Decision, Request};
 use crate::proof::Proofs;
 use crate::record;
@@ -52,6 +57,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::MissedTickBehavior;
 
 /// Capacity of a driver's inbox.
 const INBOX: usize = 32;
@@ -59,8 +65,8 @@ const INBOX: usize = 32;
 const NO_DEADLINE: Duration = Duration::from_secs(86_400);
 /// Longest sleep until a deadline: tokio's sleep does not count while the host is suspended.
 const LOOK: Duration = Duration::from_secs(60);
-/// How often the existence of a machine's directory is checked.
-const LOOK_FOR_DIRECTORY: Duration = Duration::from_secs(5);
+/// How often a machine's directory, its limits and its gateway are looked for.
+const LOOK_OUTSIDE: Duration = Duration::from_secs(5);
 
 type Answer<T> = oneshot::Sender<Result<T>>;
 
@@ -126,6 +132,8 @@ pub struct Shared {
     pub trash: Trash,
     pub baselines: Baselines,
     pub gateways: Gateways,
+    /// When machines end that no daemon looks after.
+    pub leases: Leases,
     /// Which runtimes have made machines.
     pub proofs: Arc<Proofs>,
     /// How long guests may be silent.
@@ -220,25 +228,9 @@ impl Driver {
             handle: Arc::downgrade(&handle),
             watch_again: false,
         };
-        driver.set_deadline();
+        let deadline = set_deadline(&mut driver.row);
+        driver.inside.set_deadline(deadline.as_ref());
         (driver, handle)
-    }
-
-    /// Computes the deadline of the time to live; it is stored with the row.
-    fn set_deadline(&mut self) {
-        let Sandbox {
-            expires_at,
-            ttl_seconds,
-            ..
-        } = self.row.sandbox;
-        let written = self.row.launch.as_ref();
-        let written = written.and_then(|launch| launch.deadline.clone());
-        let now = Now::get();
-        let deadline = expires_at.map(|at| now.deadline(at, ttl_seconds, written.as_ref()));
-        self.inside.set_deadline(deadline.as_ref());
-        if let Some(launch) = &mut self.row.launch {
-            launch.deadline = deadline;
-        }
     }
 
     /// A future that resolves when the current machine ends.
@@ -274,8 +266,12 @@ impl Driver {
 
     async fn drive(mut self) {
         let mut ended = self.watch();
+        let first = tokio::time::Instant::now() + LOOK_OUTSIDE;
+        let mut look = tokio::time::interval_at(first, LOOK_OUTSIDE);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let wake = self.next_deadline();
+            let alive = matches!(self.row.sandbox.state, State::Running | State::Paused);
             tokio::select! {
                 asked = self.inbox.recv() => {
                     let Some(Asked { command, call }) = asked else { return };
@@ -290,6 +286,7 @@ impl Driver {
                     ended = std::future::pending().boxed();
                     self.machine_ended(found).await;
                 }
+                _ = look.tick(), if alive => self.look().await,
                 () = tokio::time::sleep(wake) => match self.due() {
                     Due::Nothing => {}
                     Due::Nap => self.nap().await,
@@ -326,6 +323,9 @@ impl Driver {
             Command::CopyDisks(to, answer) => drop(answer.send(self.copy_disks(to).await)),
             Command::Save(to, answer) => drop(answer.send(self.save(&to).await)),
             Command::Destroy(answer) => {
+                if let Some(guest) = self.inside.guest().as_ref() {
+                    guest.goes("destroyed");
+                }
                 self.destroy().await;
                 // Out of the table before the answer: a listing after it never shows the sandbox.
                 self.leave();
@@ -392,10 +392,22 @@ impl Driver {
     }
 }
 
+/// Computes the deadline of the time to live; it is stored with the row.
+fn set_deadline(row: &mut SandboxRow) -> Option<Deadline> {
+    let (expires_at, ttl) = (row.sandbox.expires_at, row.sandbox.ttl_seconds);
+    let launch = row.launch.as_ref();
+    let written = launch.and_then(|launch| launch.deadline.as_ref());
+    let deadline = expires_at.map(|at| Now::get().deadline(at, ttl, written));
+    if let Some(launch) = &mut row.launch {
+        launch.deadline = deadline.clone();
+    }
+    deadline
+}
+
 /// Returns when a machine's directory is gone: the machine cannot be reached any more.
 async fn removed(dir: &Path) {
     loop {
-        tokio::time::sleep(LOOK_FOR_DIRECTORY).await;
+        tokio::time::sleep(LOOK_OUTSIDE).await;
         if let Ok(false) = dir.try_exists() {
             return;
         }

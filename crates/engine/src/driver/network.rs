@@ -13,8 +13,8 @@ impl Driver {
     /// ones.
     pub(super) async fn set_network(&mut self, known: Known) -> Result<Sandbox> {
         let id = self.row.sandbox.sandbox_id.clone();
-        let network = self.row.launch.as_mut().map(|launch| &mut launch.network);
-        let Some(Some(network)) = network else {
+        let former = self.row.launch.as_ref();
+        let Some(former) = former.and_then(|launch| launch.network.clone()) else {
             return Err(
                 Error::conflict(format!("sandbox {id} was made without a network device")).hint(
                     hint![
@@ -29,14 +29,29 @@ impl Driver {
                 ),
             );
         };
-        *network = Network {
+        self.store_network(Network {
             policy: known.reference(),
             rules: known.rules,
-        };
-        self.row.sandbox.policy = Some(network.policy.clone());
-        self.become_state(self.row.sandbox.state).await?;
-        self.enforce().await?;
+        })
+        .await?;
+        if let Err(error) = self.enforce().await {
+            // What is shown is what the gateway keeps.
+            if let Err(unstored) = self.store_network(former).await {
+                tracing::warn!(%id, error = %unstored, "rules are stored that its gateway has not taken");
+            }
+            return Err(error);
+        }
         Ok(self.row.sandbox.clone())
+    }
+
+    async fn store_network(&mut self, network: Network) -> Result<()> {
+        self.commit(self.row.sandbox.state, |row| {
+            row.sandbox.policy = Some(network.policy.clone());
+            if let Some(launch) = &mut row.launch {
+                launch.network = Some(network);
+            }
+        })
+        .await
     }
 
     /// Sends the stored rules and secrets to the gateway.

@@ -1,9 +1,11 @@
 //! Environments as archives, and as the service describes them.
 
 use super::Environments;
+use super::upload::Guarded;
 use crate::admission::environment_error;
 use crate::blocking::blocking;
 use crate::pipe;
+use crate::titles::title;
 use motu_core::files::ByteStream;
 use motu_core::report::{Environment, EnvironmentLayer, ImportAs};
 use motu_core::{Error, Result};
@@ -11,33 +13,40 @@ use motu_environments::Progress;
 
 impl Environments {
     pub(crate) async fn export(&self, name: &str) -> Result<ByteStream> {
-        let export = self.store().export(name).await;
-        let export = export.map_err(environment_error)?;
+        let pack = async {
+            let export = self.store().export(name).await;
+            export.map_err(environment_error)
+        };
+        let export = self.while_space(pack).await?;
         Ok(pipe::written(move |out| {
             export.write_to(out).map_err(environment_error)
         }))
     }
 
     pub(crate) async fn import(&self, ask: ImportAs, content: ByteStream) -> Result<Environment> {
-        let _place = match &ask.name {
-            Some(name) => Some(self.place(name).await?),
+        let named = ask.name.as_deref().map(|name| title(&ask.owner, name));
+        let _place = match &named {
+            Some(title) => Some(self.place(title).await?),
             None => None,
         };
+        self.sandboxes.gate().check_disk()?;
         let arriving = self.store().arriving().await;
         let arriving = arriving.map_err(environment_error)?;
-        let source = pipe::reader(content);
-        let arrived = blocking(move || match arriving.fill(source) {
+        let sandboxes = self.sandboxes.clone();
+        let mut source = Guarded::new(pipe::reader(content), move || sandboxes.gate().check_disk());
+        let arrived = blocking(move || match arriving.fill(&mut source) {
             Ok(0) => Err(Error::invalid("the archive is empty")),
             Ok(_) => Ok(arriving),
-            Err(error) => Err(environment_error(error)),
+            Err(error) => Err(source.refusal().unwrap_or_else(|| environment_error(error))),
         })
         .await?;
-        let name = ask.name.as_deref();
+        let titled = |name: &str| title(&ask.owner, name);
         let import = async {
-            let made = self.store().import(arrived, name, Progress::none()).await;
-            made.map(environment).map_err(environment_error)
+            let name = ask.name.as_deref();
+            let made = self.store().import(arrived, name, titled, Progress::none());
+            made.await.map(environment).map_err(environment_error)
         };
-        self.telling(name, import).await
+        self.telling(named.as_ref(), self.while_space(import)).await
     }
 }
 
@@ -57,6 +66,7 @@ pub(crate) fn environment(found: motu_environments::EnvironmentInfo) -> Environm
     };
     Environment {
         name: found.name,
+        owner: found.owner,
         description: found.description,
         installed: found.installed,
         digest: found.digest,

@@ -4,6 +4,8 @@ mod archives;
 mod build;
 mod places;
 mod shelf;
+mod space;
+mod upload;
 
 use crate::sandbox::Sandboxes;
 use motu_core::limits;
@@ -22,6 +24,8 @@ pub struct Environments {
     /// Serializes build steps that use the same cache.
     turns: Turns,
     places: Places,
+    /// Held while contexts that wait are counted and one begins to.
+    contexts: tokio::sync::Mutex<()>,
 }
 
 impl Environments {
@@ -30,6 +34,7 @@ impl Environments {
             sandboxes,
             turns: Turns::default(),
             places: Places::default(),
+            contexts: tokio::sync::Mutex::default(),
         }
     }
 

@@ -3,18 +3,29 @@
 use super::Environments;
 use super::archives::environment;
 use crate::admission::environment_error;
-use crate::sandbox::progress_event;
+use crate::sandbox::{account, progress_event};
+use crate::titles::{pulled, title};
+use motu_core::account::{Account, current};
 use motu_core::event::{EventFacts, EventKind, Happened};
 use motu_core::lists::EnvironmentList;
-use motu_core::project::of_environment;
 use motu_core::report::{Environment, ProgressSink, Prune, Pruned, TagAs};
 use motu_core::{Project, Result};
+use motu_environments::Title;
 
 impl Environments {
     pub(crate) async fn list(&self) -> Result<EnvironmentList> {
         let found = self.store().list().await.map_err(environment_error)?;
         let all = found.into_iter().map(environment).collect();
         Ok(EnvironmentList::new(all))
+    }
+
+    /// The environment that a project means by a name, and whether it is its own.
+    pub(crate) async fn meant(&self, name: String, project: &Project) -> Result<(String, bool)> {
+        let owner = project.owner();
+        let name = self.sandboxes.environment_of(&owner, &name).await?;
+        let whose = self.store().whose(&name).await;
+        let own = whose.is_ok_and(|whose| whose.as_ref() == Some(&owner));
+        Ok((name, own))
     }
 
     pub(crate) async fn inspect(&self, name: &str) -> Result<Environment> {
@@ -26,19 +37,32 @@ impl Environments {
         let report = motu_environments::Progress::new(move |event| {
             let _ = progress.try_send(progress_event(event));
         });
+        let owner = match current() {
+            Account::Operator => String::new(),
+            Account::Other(owner) => owner,
+        };
+        let (image, title) = pulled(&owner, name)?;
+        // What the catalog has is the host's, whoever pulls it.
+        let catalog = self.store().catalog();
+        let title = title.filter(|_| catalog.iter().all(|entry| entry.name != image));
+        let told = title.clone().unwrap_or_else(|| Title::of_host(&image));
         let pull = async {
-            let pulled = self.store().pull(name, report).await;
+            let pulled = self
+                .store()
+                .pull_for(account(current()), title, &image, report);
+            let pulled = pulled.await;
             pulled.map(environment).map_err(environment_error)
         };
-        self.telling(Some(name), pull).await
+        self.telling(Some(&told), self.while_space(pull)).await
     }
 
     pub(crate) async fn tag(&self, name: &str, ask: TagAs) -> Result<Environment> {
+        let new = title(&ask.owner, &ask.name);
         let tag = async {
-            let tagged = self.store().tag(name, &ask.name).await;
+            let tagged = self.store().tag(name, new.clone()).await;
             tagged.map(environment).map_err(environment_error)
         };
-        self.telling(Some(&ask.name), tag).await
+        self.telling(Some(&new), tag).await
     }
 
     pub(crate) async fn remove(&self, name: &str) -> Result<Pruned> {
@@ -49,18 +73,21 @@ impl Environments {
         let removed = self.store().remove(name, &in_use).await;
         drop(nobody_takes_one);
         self.sandboxes.tell_of_removal().await;
-        let removed = removed.map(pruned).map_err(environment_error)?;
+        let removed = removed.map_err(environment_error)?;
         self.tell_removed(&removed).await;
-        Ok(removed)
+        Ok(pruned(removed))
     }
 
     pub(crate) async fn prune(&self, ask: Prune) -> Result<Pruned> {
         self.sandboxes.end_spare().await;
         self.sandboxes.leaving.gone().await;
         let nobody_takes_one = self.sandboxes.environments_in_use.write().await;
-        let in_use = self.sandboxes.digests_in_use();
+        let mut in_use = self.sandboxes.digests_in_use();
+        in_use.extend(self.store().held());
         let swept = self.store().prune(&in_use, ask.all).await;
-        let mut pruned = swept.map(pruned).map_err(environment_error)?;
+        let swept = swept.map_err(environment_error)?;
+        self.tell_removed(&swept).await;
+        let mut pruned = pruned(swept);
         if ask.all {
             for runtime in self.sandboxes.runtimes.all() {
                 pruned.freed_bytes += runtime.prune().await?;
@@ -69,7 +96,6 @@ impl Environments {
             drop(nobody_takes_one);
             self.sandboxes.tell_of_removal().await;
         }
-        self.tell_removed(&pruned).await;
         Ok(Pruned {
             in_use: in_use.into_iter().collect(),
             ..pruned
@@ -80,11 +106,14 @@ impl Environments {
     /// afterwards.
     pub(crate) async fn telling(
         &self,
-        name: Option<&str>,
+        title: Option<&Title>,
         work: impl Future<Output = Result<Environment>>,
     ) -> Result<Environment> {
-        let (before, place) = match name {
-            Some(name) => (self.inspect(name).await.ok(), Some(self.place(name).await?)),
+        let (before, place) = match title {
+            Some(title) => {
+                let place = self.place(title).await?;
+                (self.inspect(&title.name).await.ok(), Some(place))
+            }
             None => (None, None),
         };
         let made = work.await?;
@@ -95,26 +124,19 @@ impl Environments {
                 digest: made.digest.clone(),
                 ..EventFacts::default()
             };
-            let event = Happened::now(EventKind::EnvironmentInstalled, &owner(&made.name));
+            let event = Happened::now(EventKind::EnvironmentInstalled, &made.owner);
             let event = event.about(&made.name).facts(facts);
             self.sandboxes.shared.store.tell(event).await;
         }
         Ok(made)
     }
 
-    async fn tell_removed(&self, removed: &Pruned) {
-        let names = removed.removed.iter();
-        for name in names.filter(|name| !name.starts_with("sha256:")) {
-            let event = Happened::now(EventKind::EnvironmentRemoved, &owner(name)).about(name);
+    async fn tell_removed(&self, removed: &motu_environments::Pruned) {
+        for (name, owner) in removed.names.iter().zip(&removed.owners) {
+            let event = Happened::now(EventKind::EnvironmentRemoved, owner).about(name);
             self.sandboxes.shared.store.tell(event).await;
         }
     }
-}
-
-/// Whose an environment is: a project's, or nobody's.
-fn owner(name: &str) -> String {
-    let project = of_environment(name).and_then(|name| Project::parse(name).ok());
-    project.map_or(String::new(), |project| project.owner())
 }
 
 fn pruned(pruned: motu_environments::Pruned) -> Pruned {

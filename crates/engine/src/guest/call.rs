@@ -13,16 +13,16 @@
 //! because the host's disk is full, there is no end in sight: a call that has waited for one
 //! `silence` is answered `limit`, with the reason.
 
-use super::{Guest, broken};
+use super::{Guest, broken, outcome};
 use crate::clock;
 use bytes::Bytes;
 use motu_core::config::Config;
 use motu_core::{Error, ErrorKind, Result, SandboxId};
 use motu_link::message::{Ping, Request, Verb};
-use motu_link::{Event, Link, Receiver, Sender, Stream};
+use motu_link::{Event, Link, LinkError, Receiver, Sender, Stream};
 use prost::Message;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::watch;
 
@@ -58,6 +58,8 @@ pub(super) struct About {
     shortage: watch::Sender<Option<String>>,
     /// Why the machine must be ended.
     doom: watch::Sender<Option<String>>,
+    /// What somebody does to the machine, if that is the end of it.
+    going: Mutex<Option<&'static str>>,
     /// Calls that count as use of the sandbox while they last.
     uses: AtomicUsize,
     /// When the last of these calls ended, in milliseconds since the host was started.
@@ -83,6 +85,7 @@ impl About {
             held: AtomicBool::new(false),
             shortage: watch::Sender::new(None),
             doom: watch::Sender::new(None),
+            going: Mutex::new(None),
             uses: AtomicUsize::new(0),
             used_ms: AtomicU64::new(0),
         }
@@ -130,6 +133,16 @@ impl About {
         }
     }
 
+    fn set_going(&self, what: Option<&'static str>) {
+        *self.going.lock().unwrap_or_else(|lost| lost.into_inner()) = what;
+    }
+
+    /// The error of every call to a machine that is being taken away.
+    pub fn going(&self) -> Option<Error> {
+        let what = *self.going.lock().unwrap_or_else(|lost| lost.into_inner());
+        what.map(|what| taken_away(&self.id, what))
+    }
+
     pub fn late(&self, what: &str) -> Error {
         Error::new(
             ErrorKind::Timeout,
@@ -144,7 +157,28 @@ impl About {
     }
 }
 
+/// The error of a call that somebody else's stop, reset or end of the machine came between.
+pub fn taken_away(id: &SandboxId, what: &str) -> Error {
+    Error::conflict(format!("{id} is being {what}"))
+        .hint("look at it when that is done, and try again if it runs")
+        .details(serde_json::json!({ "sandbox_id": id, "being": what }))
+}
+
 impl Guest {
+    /// From now on whatever fails does so because the machine is being stopped, reset or destroyed.
+    pub fn goes(&self, what: &'static str) {
+        self.about.set_going(Some(what));
+    }
+
+    /// It was not.
+    pub fn stays(&self) {
+        self.about.set_going(None);
+    }
+
+    pub fn going(&self) -> Option<Error> {
+        self.about.going()
+    }
+
     /// Marks the machine as paused by the host, so that silence is no fault.
     pub fn hold(&self) {
         self.about.held.store(true, Ordering::Relaxed);
@@ -207,7 +241,7 @@ impl Call {
                 error = self.about.starved() => return Err(error),
             };
             match waited {
-                Ok(event) => return event.map_err(broken),
+                Ok(event) => return self.heard(event),
                 Err(_) if self.about.is_held() => {}
                 Err(_) => return Err(self.silent()),
             }
@@ -216,7 +250,23 @@ impl Call {
 
     /// The next event of a stream that may be silent for any time.
     pub async fn recv_some_day(&mut self) -> Result<Event> {
-        self.rx.recv().await.map_err(broken)
+        let event = self.rx.recv().await;
+        self.heard(event)
+    }
+
+    /// What came from the guest. A failure of one whose machine is being taken away is about that.
+    pub fn heard(&self, heard: std::result::Result<Event, LinkError>) -> Result<Event> {
+        let Some(going) = self.about.going() else {
+            return heard.map_err(broken);
+        };
+        match heard {
+            Ok(Event::End(last)) => match outcome(&last) {
+                Err(error) if is_vague(error.kind) => Err(going),
+                _ => Ok(Event::End(last)),
+            },
+            Ok(Event::Reset) | Err(_) => Err(going),
+            Ok(event) => Ok(event),
+        }
     }
 
     /// Sends data; a timeout if the guest grants no credit within `Bounds::call`.
@@ -233,6 +283,12 @@ impl Call {
         self.about
             .late(&format!("has said nothing about this call for {seconds} s"))
     }
+}
+
+/// Whether a failure may come of the machine's end, rather than of what was asked for.
+fn is_vague(kind: ErrorKind) -> bool {
+    use ErrorKind::{Internal, Invalid, Transport, Unavailable};
+    matches!(kind, Internal | Invalid | Transport | Unavailable)
 }
 
 /// Why data was not sent.

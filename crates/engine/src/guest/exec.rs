@@ -317,7 +317,7 @@ impl Follow {
             match waited {
                 Ok(event) => {
                     self.left = Some(left.saturating_sub(begin.elapsed()));
-                    return event.map_err(broken);
+                    return self.call.heard(event);
                 }
                 Err(_) if self.call.about.is_held() => self.left = Some(GRACE),
                 Err(_) => self.overdue()?,

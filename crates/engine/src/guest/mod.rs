@@ -13,14 +13,14 @@ mod system;
 pub mod terminal;
 pub mod workspace;
 
-pub use call::Bounds;
+pub use call::{Bounds, taken_away};
 
 use bytes::Bytes;
 use call::{About, Call};
 use motu_core::runtime::{Kept, Machine};
 use motu_core::{Error, ErrorKind, Result, Runtime, SandboxId, limits};
 use motu_link::message::{Failure, Note, Outcome, Request, Said, Verb};
-use motu_link::{Event, Link, LinkError};
+use motu_link::{Event, Link, LinkError, Stream};
 use prost::Message;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -230,6 +230,12 @@ impl Guest {
     async fn open(&self, verb: Verb) -> Result<Call> {
         let in_use = self.about.in_use(&verb);
         let request = Bytes::from(Request::from(verb).encode_to_vec());
+        let stream = self.stream(request).await;
+        let stream = stream.map_err(|error| self.going().unwrap_or(error))?;
+        Ok(Call::new(stream, self.about.clone(), in_use))
+    }
+
+    async fn stream(&self, request: Bytes) -> Result<Stream> {
         let link = self.link().await?;
         let stream = match link.open(request.clone()).await {
             // The link broke between two calls and nothing was sent: try once more on a new one.
@@ -239,8 +245,7 @@ impl Guest {
             }
             other => other,
         };
-        let stream = stream.map_err(broken)?;
-        Ok(Call::new(stream, self.about.clone(), in_use))
+        stream.map_err(broken)
     }
 
     /// A request that is answered by one note.

@@ -30,7 +30,7 @@ mod space;
 mod templates;
 mod vault;
 
-pub(crate) use installed::progress_event;
+pub(crate) use installed::{account, progress_event};
 
 use crate::admission::{Admitted, Gate};
 use crate::blocking::blocking;

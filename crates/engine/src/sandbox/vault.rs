@@ -86,7 +86,7 @@ impl Sandboxes {
         for (variable, secret) in wanted {
             let home = &self.shared.home;
             let kept = secrets::find(home, &secret.name).await?;
-            let kept = kept.ok_or_else(|| secrets::unknown(&secret.name))?;
+            let kept = kept.ok_or_else(|| secrets::refers_to_none(variable))?;
             if kept.binding().is_some() {
                 sorted.bound.insert(variable.clone(), secret.clone());
             } else {

@@ -1,6 +1,7 @@
 //! Sandboxes that are gone, by age: lists of them are read a page at a time.
 
 use super::Store;
+use super::reading::parsed;
 use jiff::Timestamp;
 use motu_core::page::Stretch;
 use motu_core::sandbox::Sandbox;
@@ -10,9 +11,10 @@ use serde::Deserialize;
 
 /// Where a tombstone stands in a list. The indexes are by this; SQLite, which has no figures about
 /// the table, would take the one by state and sort.
-const BY_AGE: &str = "SELECT sandbox FROM sandboxes INDEXED BY gone_by_age
+const BY_AGE: &str = "SELECT sandbox, rowid AS rowid_of_it FROM sandboxes INDEXED BY gone_by_age
     WHERE state = 'destroyed' AND (created_ns, sandbox_id) > (?1, ?2) ORDER BY created_ns, sandbox_id";
-const BY_OWNER: &str = "SELECT sandbox FROM sandboxes INDEXED BY gone_by_owner
+const BY_OWNER: &str =
+    "SELECT sandbox, rowid AS rowid_of_it FROM sandboxes INDEXED BY gone_by_owner
     WHERE state = 'destroyed' AND owner = ?3 AND (created_ns, sandbox_id) > (?1, ?2)
     ORDER BY created_ns, sandbox_id";
 
@@ -44,16 +46,8 @@ impl Store {
                 Some(owner) => query.query(params![age, id, owner])?,
                 None => query.query(params![age, id])?,
             };
-            // One that cannot be parsed is passed over, and takes no place.
-            let read = |text: String| serde_json::from_str(&text).ok();
-            let mut found = Vec::new();
-            let mut rows = rows.mapped(|row| row.get(0));
-            while found.len() < most
-                && let Some(row) = rows.next()
-            {
-                found.extend(read(row?));
-            }
-            Ok(found)
+            // One that cannot be read is passed over, and takes no place.
+            transaction.stretch("sandboxes", rows, most, |row| parsed(row, 0))
         })
         .await
     }

@@ -6,6 +6,7 @@
 //! So no baseline is removed while a row needs it, and none is leaked.
 
 use super::Store;
+use super::reading::misunderstood;
 use motu_core::{Result, SandboxId};
 use rusqlite::{Transaction, params};
 
@@ -99,16 +100,20 @@ impl Store {
 
     pub async fn baseline_refs(&self) -> Result<Vec<BaselineRef>> {
         self.with("list", |transaction| {
-            let mut query =
-                transaction.prepare("SELECT baseline, sandbox_id FROM baseline_refs")?;
-            let rows = query.query_map([], |row| {
+            let mut query = transaction
+                .prepare("SELECT baseline, sandbox_id, rowid AS rowid_of_it FROM baseline_refs")?;
+            transaction.each("baseline_refs", query.query([])?, |row| {
                 let sandbox: String = row.get(1)?;
+                // An id that is none is no mark: what it referred to is not to be removed.
+                let sandbox = match sandbox.as_str() {
+                    NOBODY => None,
+                    id => Some(SandboxId::parse(id).map_err(|error| misunderstood(1, error))?),
+                };
                 Ok(BaselineRef {
                     baseline: row.get(0)?,
-                    sandbox: SandboxId::parse(&sandbox).ok(),
+                    sandbox,
                 })
-            })?;
-            rows.collect()
+            })
         })
         .await
     }

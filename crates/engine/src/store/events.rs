@@ -12,6 +12,7 @@
 //! So many events are kept together. When they are more, those who have the most lose their oldest
 //! ([`share`]): a project that is busy forgets its own, and a quiet one keeps what it has.
 
+use super::reading::parsed;
 use super::{Store, Work};
 use crate::lifecycle::is_expiry;
 use motu_core::event::{Event, EventFacts, EventKind, Happened};
@@ -106,42 +107,51 @@ impl Store {
                 Ok((page, rows))
             })
             .await?;
-        let read = |(sequence, json): (i64, String)| match serde_json::from_str(&json) {
-            Ok(happened) => Some(Event {
-                sequence: sequence.unsigned_abs(),
-                happened,
-            }),
-            Err(error) => {
-                tracing::error!(sequence, %error, "an event of the store was passed over");
-                None
-            }
-        };
-        page.events = rows.into_iter().filter_map(read).collect();
+        page.events = rows.into_iter().filter_map(|(_, event)| event).collect();
         Ok(page)
     }
 }
 
-/// Numbers and texts of events, in their order.
+/// Numbers and events, in their order. One that cannot be read has its number and is not there.
 fn rows(
     transaction: &Work<'_>,
     project: Option<&str>,
     after: u64,
     most: usize,
-) -> rusqlite::Result<Vec<(i64, String)>> {
+) -> rusqlite::Result<Vec<(i64, Option<Event>)>> {
     let mut query = transaction.prepare_cached(match project {
         Some(_) => {
-            "SELECT sequence, event FROM events
+            "SELECT sequence, event, rowid AS rowid_of_it FROM events
              WHERE project = ?3 AND sequence > ?1 ORDER BY sequence LIMIT ?2"
         }
-        None => "SELECT sequence, event FROM events WHERE sequence > ?1 ORDER BY sequence LIMIT ?2",
+        None => {
+            "SELECT sequence, event, rowid AS rowid_of_it FROM events
+             WHERE sequence > ?1 ORDER BY sequence LIMIT ?2"
+        }
     })?;
     let (after, most) = (to_signed(after), most as i64);
-    let rows = match project {
+    let mut rows = match project {
         Some(project) => query.query(params![after, most, project])?,
         None => query.query(params![after, most])?,
     };
-    let text = |row: &rusqlite::Row<'_>| row.get::<_, String>(1).unwrap_or_default();
-    rows.mapped(|row| Ok((row.get(0)?, text(row)))).collect()
+    let (mut found, mut spoiled) = (Vec::new(), Vec::new());
+    while let Some(row) = rows.next()? {
+        let sequence: i64 = row.get(0)?;
+        let event = match parsed(row, 1) {
+            Ok(happened) => Some(Event {
+                sequence: sequence.unsigned_abs(),
+                happened,
+            }),
+            Err(error) => {
+                spoiled.extend(transaction.set_aside("events", row, &error));
+                None
+            }
+        };
+        found.push((sequence, event));
+    }
+    drop(rows);
+    transaction.drop_rows("events", spoiled)?;
+    Ok(found)
 }
 
 /// Writes an event, and says so to those who wait once the transaction is through.
@@ -163,8 +173,13 @@ pub(super) fn add(transaction: &Work<'_>, event: &Happened) -> rusqlite::Result<
 fn trim(transaction: &Work<'_>) -> rusqlite::Result<()> {
     let mut query =
         transaction.prepare_cached("SELECT project, count(*) FROM events GROUP BY project")?;
-    let counts = query.query_map([], |row| Ok((row.get(0)?, row.get::<_, i64>(1)?)))?;
-    let counts: Vec<(String, i64)> = counts.collect::<rusqlite::Result<_>>()?;
+    // One whose project cannot be read is nobody's to count.
+    let counts = query.query_map([], |row| {
+        Ok((row.get::<_, String>(0).ok(), row.get::<_, i64>(1)?))
+    })?;
+    let counts: Vec<(Option<String>, i64)> = counts.collect::<rusqlite::Result<_>>()?;
+    let read = |(project, count)| Option::zip(project, Some(count));
+    let counts: Vec<(String, i64)> = counts.into_iter().filter_map(read).collect();
     let kept = share(
         counts.iter().map(|(_, count)| count.unsigned_abs()),
         transaction.kept(),

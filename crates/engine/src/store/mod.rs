@@ -5,22 +5,31 @@
 //! `FULL`. The WAL is checkpointed when it is large, when a daemon starts and when it ends:
 //! everything acknowledged before that is in `motu.db` itself. The schema is a list of numbered
 //! steps; `user_version` is the number of steps a database has taken.
+//!
+//! Transactions are counted, in the database and beside it: a log that was damaged or lost is
+//! noticed, and said ([`mark`]). A row that cannot be read costs itself ([`reading`]). What must
+//! not go back to an earlier state has a file of its own, in [`crate::register`].
 
 mod ages;
 mod baselines;
 mod events;
+mod former;
 mod json;
-mod keys;
+mod mark;
+mod reading;
 mod rows;
-mod templates;
+mod salvage;
 mod terminals;
 mod workspaces;
 
 use crate::found;
+use crate::lost::Lost;
+use mark::Mark;
 use motu_core::hint;
 use motu_core::hint::{host, verb};
 use motu_core::{Error, ErrorKind, Result, audit, limits};
-use rusqlite::{Connection, OptionalExtension};
+use rusqlite::Connection;
+use rusqlite::config::DbConfig;
 use std::cell::Cell;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,8 +39,10 @@ use tokio::sync::{oneshot, watch};
 pub use crate::paths::Base;
 pub use baselines::BaselineRef;
 pub use events::Page;
-pub use keys::KeyHash;
+pub use mark::Loss;
+pub(crate) use mark::MARK;
 pub use rows::{SandboxRow, Stored};
+pub use salvage::Salvaged;
 pub use terminals::{TerminalEnd, TerminalRow, TerminalShell};
 pub use workspaces::{SealedSecret, ServiceRow, WorkspaceRecord, WorkspaceRow};
 
@@ -76,7 +87,14 @@ impl Durability {
     }
 }
 
-type Job = Box<dyn FnOnce(&mut Connection) + Send>;
+/// What the store's thread works with.
+struct Desk {
+    connection: Connection,
+    mark: Mark,
+    lost: Lost,
+}
+
+type Job = Box<dyn FnOnce(&mut Desk) + Send>;
 
 /// A handle to the store's thread. The thread ends with the last handle.
 #[derive(Clone, Debug)]
@@ -87,6 +105,8 @@ pub struct Store {
     news: Arc<watch::Sender<u64>>,
     /// How many events are kept.
     kept: Arc<AtomicU64>,
+    /// What an earlier daemon had stored and this one did not find.
+    loss: Option<Loss>,
 }
 
 /// A transaction, and the events that are written in it.
@@ -94,6 +114,8 @@ pub(crate) struct Work<'a> {
     transaction: rusqlite::Transaction<'a>,
     told: Cell<u64>,
     kept: u64,
+    /// Where rows go that cannot be read.
+    lost: &'a Lost,
 }
 
 impl Work<'_> {
@@ -118,17 +140,26 @@ impl<'a> std::ops::Deref for Work<'a> {
 impl Store {
     /// Opens (or makes) the database of a state directory and brings its schema up to date.
     pub fn open(path: &Path) -> Result<Store> {
+        let home = path.parent().unwrap_or(Path::new("/"));
+        let (base, lost) = (Base::new(home), Lost::at(home));
+        // Before SQLite takes what it can of the log, and forgets the rest.
+        let before = mark::Before::look(path);
         let mut connection = Connection::open(path).map_err(|error| failed("open", &error))?;
-        let base = Base::new(path.parent().unwrap_or(Path::new("/")));
         prepare(&mut connection)?;
         rows::make_relative(&mut connection, &base).map_err(|error| failed("migrate", &error))?;
         ages::fill(&mut connection).map_err(|error| failed("migrate", &error))?;
+        let (mark, loss) = before.compare(&connection, &lost)?;
+        let mut desk = Desk {
+            connection,
+            mark,
+            lost,
+        };
         let (jobs, queue) = mpsc::channel::<Job>();
         std::thread::Builder::new()
             .name("store".to_string())
             .spawn(move || {
                 for job in queue {
-                    job(&mut connection);
+                    job(&mut desk);
                 }
             })
             .map_err(|error| Error::io("cannot start the store", &error))?;
@@ -137,7 +168,13 @@ impl Store {
             base,
             news: Arc::new(watch::Sender::new(0)),
             kept: Arc::new(AtomicU64::new(limits::EVENTS_KEPT.default)),
+            loss,
         })
+    }
+
+    /// What an earlier daemon had stored and is not there, if that is so.
+    pub fn loss(&self) -> Option<&Loss> {
+        self.loss.as_ref()
     }
 
     /// Checks a database without changing it.
@@ -151,8 +188,7 @@ impl Store {
             Ok(_) => {}
         }
         let tables = || -> rusqlite::Result<i64> {
-            let connection = Connection::open(path)?;
-            connection.busy_timeout(BUSY)?;
+            let connection = only_look(path)?;
             connection.query_row("SELECT count(*) FROM sqlite_master", [], |row| row.get(0))
         };
         match tables() {
@@ -162,21 +198,57 @@ impl Store {
         }
     }
 
-    /// Whether every page of a database can be read. Slow.
-    pub fn is_whole(path: &Path) -> bool {
+    /// Whether a daemon can go on with a database: every page can be read, and its schema is one of
+    /// ours. It is looked at on a copy, and is not changed. Slow.
+    pub async fn is_whole(path: &Path) -> bool {
         let check = || -> rusqlite::Result<String> {
-            let connection = Connection::open(path)?;
-            connection.busy_timeout(BUSY)?;
-            connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))
+            let connection = only_look(path)?;
+            connection.query_row("PRAGMA integrity_check(1)", [], |row| row.get(0))
         };
-        check().is_ok_and(|said| said == "ok")
+        if !check().is_ok_and(|said| said == "ok") {
+            return false;
+        }
+        let Ok(place) = tempfile::tempdir_in(path.parent().unwrap_or(Path::new("/"))) else {
+            return true;
+        };
+        // As it lies there, with its header: SQLite would write another one.
+        let copy = place.path().join("motu.db");
+        let beside = |database: &Path| {
+            let mut log = database.as_os_str().to_os_string();
+            log.push("-wal");
+            std::path::PathBuf::from(log)
+        };
+        let _ = std::fs::copy(beside(path), beside(&copy));
+        if std::fs::copy(path, &copy).is_err() {
+            return true;
+        }
+        match Store::open(&copy) {
+            Ok(store) => {
+                let read = store.read_all().await;
+                store.close().await;
+                read.is_ok() && columns(&copy).is_ok_and(|found| Ok(found) == columns_of_new())
+            }
+            // A newer one's is none of ours to make again.
+            Err(error) => error.kind == ErrorKind::Unsupported,
+        }
+    }
+
+    /// Reads what a daemon reads when it starts.
+    async fn read_all(&self) -> Result<()> {
+        self.all().await?;
+        self.workspaces().await?;
+        self.terminals().await?;
+        self.baseline_refs().await?;
+        self.tombstones(None, None).await?;
+        self.events(None, 0, usize::MAX >> 1).await.map(drop)
     }
 
     /// Writes the WAL back into the database file, which then has everything.
     pub async fn checkpoint(&self) -> Result<()> {
         let (answer, answered) = oneshot::channel();
-        let job: Job = Box::new(move |connection| {
-            let done = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
+        let job: Job = Box::new(move |desk| {
+            let checkpoint = "PRAGMA wal_checkpoint(TRUNCATE)";
+            let done = desk.connection.query_row(checkpoint, [], |_| Ok(()));
             let _ = answer.send(done.map_err(|error| failed("checkpoint", &error)));
         });
         self.jobs
@@ -190,11 +262,11 @@ impl Store {
     /// Ends the store's thread; calls on other handles fail.
     pub async fn close(self) {
         let (ended, wait) = oneshot::channel::<()>();
-        let job: Job = Box::new(move |connection| {
+        let job: Job = Box::new(move |desk| {
             // If the final checkpoint fails, the data is still in the WAL.
             let memory = Connection::open_in_memory();
             if let Ok(memory) = memory {
-                drop(std::mem::replace(connection, memory));
+                drop(std::mem::replace(&mut desk.connection, memory));
             }
             drop(ended);
         });
@@ -206,9 +278,9 @@ impl Store {
     /// Copies the database as it is now into a new file.
     pub async fn copy_to(&self, path: std::path::PathBuf) -> Result<()> {
         let (answer, answered) = oneshot::channel();
-        let job: Job = Box::new(move |connection| {
+        let job: Job = Box::new(move |desk| {
             let path = path.to_string_lossy();
-            let done = connection.execute("VACUUM INTO ?1", [path.as_ref()]);
+            let done = desk.connection.execute("VACUUM INTO ?1", [path.as_ref()]);
             let _ = answer.send(done.map(drop).map_err(|error| failed("copy", &error)));
         });
         self.jobs
@@ -222,10 +294,9 @@ impl Store {
     /// A fact about the store itself.
     pub async fn meta(&self, key: &'static str) -> Result<Option<String>> {
         self.with("meta", move |transaction| {
-            let query = "SELECT value FROM meta WHERE key = ?1";
-            transaction
-                .query_row(query, [key], |row| row.get(0))
-                .optional()
+            let query = "SELECT key, value, rowid AS rowid_of_it FROM meta WHERE key = ?1";
+            let mut query = transaction.prepare_cached(query)?;
+            transaction.one("meta", query.query([key])?, |row| row.get(1))
         })
         .await
     }
@@ -274,21 +345,9 @@ impl Store {
         let (news, kept) = (self.news.clone(), self.kept.load(Ordering::Relaxed));
         // The work is done on another thread, on behalf of the same call.
         let call = audit::current();
-        let job: Job = Box::new(move |connection| {
-            let result = durability.set(connection).and_then(|()| {
-                connection
-                    .transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)
-                    .and_then(|transaction| {
-                        let transaction = Work {
-                            transaction,
-                            told: Cell::new(0),
-                            kept,
-                        };
-                        let value = audit::on_behalf_of(call, || work(&transaction))?;
-                        transaction.transaction.commit()?;
-                        Ok((value, transaction.told.get()))
-                    })
-            });
+        let job: Job = Box::new(move |desk| {
+            let work = |transaction: &Work<'_>| audit::on_behalf_of(call, || work(transaction));
+            let result = run(desk, durability, kept, work);
             if let Ok((_, told @ 1..)) = result {
                 news.send_replace(told);
             }
@@ -302,6 +361,71 @@ impl Store {
             .await
             .map_err(|_| Error::internal("the store has stopped"))?
     }
+}
+
+/// Runs one transaction, and counts it if it has changed anything. Gives the number of the last
+/// event that was written in it.
+fn run<T>(
+    desk: &mut Desk,
+    durability: Durability,
+    kept: u64,
+    work: impl FnOnce(&Work<'_>) -> rusqlite::Result<T>,
+) -> rusqlite::Result<(T, u64)> {
+    let Desk {
+        connection,
+        mark,
+        lost,
+    } = desk;
+    durability.set(connection)?;
+    let behavior = rusqlite::TransactionBehavior::Immediate;
+    let before = connection.total_changes();
+    let work_on = Work {
+        transaction: connection.transaction_with_behavior(behavior)?,
+        told: Cell::new(0),
+        kept,
+        lost,
+    };
+    let value = work(&work_on)?;
+    let changed = work_on.total_changes() != before;
+    if changed {
+        mark.count(&work_on)?;
+    }
+    let told = work_on.told.get();
+    work_on.transaction.commit()?;
+    if changed {
+        mark.counted(durability == Durability::Host);
+    }
+    Ok((value, told))
+}
+
+/// Every column of every table, with its type.
+fn columns(path: &Path) -> rusqlite::Result<Vec<(String, String, String)>> {
+    columns_in(&only_look(path)?)
+}
+
+fn columns_of_new() -> rusqlite::Result<Vec<(String, String, String)>> {
+    let connection = Connection::open_in_memory()?;
+    for step in MIGRATIONS {
+        connection.execute_batch(step)?;
+    }
+    columns_in(&connection)
+}
+
+fn columns_in(connection: &Connection) -> rusqlite::Result<Vec<(String, String, String)>> {
+    let query = "SELECT m.name, c.name, c.type FROM sqlite_master m, pragma_table_info(m.name) c
+         WHERE m.type = 'table' AND m.name NOT LIKE 'sqlite_%' ORDER BY m.name, c.cid";
+    let mut query = connection.prepare(query)?;
+    let rows = query.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+    rows.collect()
+}
+
+/// Opens a database and leaves its log where it is: SQLite would write it back and remove it when
+/// it is closed, with whatever it could not read of it.
+fn only_look(path: &Path) -> rusqlite::Result<Connection> {
+    let connection = Connection::open(path)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    connection.busy_timeout(BUSY)?;
+    Ok(connection)
 }
 
 fn prepare(connection: &mut Connection) -> Result<()> {
@@ -345,15 +469,23 @@ fn failed(what: &str, error: &rusqlite::Error) -> Error {
         Some(ErrorCode::ConstraintViolation) => {
             Error::conflict(format!("store: {what}: it exists already"))
         }
-        Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => {
-            Error::internal(format!("store: {what}: motu.db is damaged: {error}")).hint(hint![
-                host("motu recover --rebuild"),
-                " sets it aside and makes a new one of what is beside the disks",
-            ])
-        }
-        _ => Error::new(ErrorKind::Internal, format!("store: {what}: {error}")),
+        Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => made_again(Error::internal(
+            format!("store: {what}: motu.db is damaged: {error}"),
+        )),
+        _ => made_again(Error::internal(format!("store: {what}: {error}"))),
     }
 }
+
+fn made_again(error: Error) -> Error {
+    error.hint(hint![
+        "if motu.db is damaged, ",
+        host("motu recover --rebuild"),
+        " sets it aside and makes a new one of what is beside the disks",
+    ])
+}
+
+#[cfg(test)]
+mod damage_tests;
 
 #[cfg(test)]
 mod tests {

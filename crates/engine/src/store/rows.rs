@@ -1,7 +1,8 @@
 //! Rows of the store.
 
 use super::ages::nanoseconds;
-use super::json::{damaged, from_json, to_json};
+use super::json::{damaged, damaged_json, to_json};
+use super::reading::{lossy, misunderstood, parsed};
 use super::{Store, WorkspaceRecord};
 use crate::launch::Launch;
 use crate::lifecycle::Intent;
@@ -9,7 +10,8 @@ use crate::paths::{Base, LAUNCH, MACHINE};
 use motu_core::runtime::Machine;
 use motu_core::sandbox::{Sandbox, State};
 use motu_core::{Error, Result, SandboxId};
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::types::ValueRef;
+use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -138,9 +140,10 @@ impl Store {
         let (state, revision) = (row.sandbox.state, row.revision as i64);
         let now = row.sandbox.clone();
         self.transact("update", durability(row), move |transaction| {
+            // What it is from now on is written over whatever is there.
             let was: Option<String> = transaction
                 .prepare_cached("SELECT state FROM sandboxes WHERE sandbox_id = ?1")?
-                .query_row(params![key], |row| row.get(0))
+                .query_row(params![key], |row| Ok(lossy(row, 0)))
                 .optional()?;
             if let Some(was) = was {
                 super::events::changed(transaction, &was, &now)?;
@@ -188,41 +191,46 @@ impl Store {
 
     /// The remembered sandbox of that name.
     pub async fn get(&self, id: &SandboxId) -> Result<Option<SandboxRow>> {
-        let key = id.to_string();
-        let found = self
-            .with("get", move |transaction| {
-                let mut query = transaction.prepare_cached(
-                    "SELECT sandbox, machine, launch, revision FROM sandboxes WHERE sandbox_id = ?1",
-                )?;
-                let mut rows = query.query(params![key])?;
-                rows.next()?
-                    .map(|row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))
-                    .transpose()
-            })
-            .await?;
-        found.map(|columns| self.decode(columns)).transpose()
+        let (key, base) = (id.to_string(), self.base.clone());
+        let found = self.with("get", move |transaction| {
+            let mut query = transaction.prepare_cached(
+                "SELECT sandbox_id, sandbox, machine, launch, revision
+                 FROM sandboxes WHERE sandbox_id = ?1",
+            )?;
+            let mut rows = query.query(params![key])?;
+            Ok(rows.next()?.map(|row| decode(&base, row)))
+        });
+        found.await?.transpose().map_err(|error| damaged(&error))
     }
 
     /// All stored sandboxes, tombstones included. A row that cannot be parsed is returned as an
     /// error.
     pub async fn all(&self) -> Result<Vec<Stored>> {
-        let rows: Vec<(String, Columns)> = self
-            .with("list", |transaction| {
-                let mut query = transaction.prepare(
-                    "SELECT sandbox_id, sandbox, machine, launch, revision FROM sandboxes",
-                )?;
-                let rows = query.query_map([], |row| {
-                    let columns = (row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?);
-                    Ok((row.get(0)?, columns))
-                })?;
-                rows.collect()
-            })
-            .await?;
-        let stored = |(id, columns)| match self.decode(columns) {
-            Ok(row) => Stored::Row(Box::new(row)),
-            Err(error) => Stored::Unreadable { id, error },
-        };
-        Ok(rows.into_iter().map(stored).collect())
+        let base = self.base.clone();
+        self.with("list", move |transaction| {
+            let mut query = transaction.prepare(
+                "SELECT sandbox_id, sandbox, machine, launch, revision, rowid AS rowid_of_it
+                 FROM sandboxes",
+            )?;
+            let mut rows = query.query([])?;
+            let (mut all, mut spoiled) = (Vec::new(), Vec::new());
+            while let Some(row) = rows.next()? {
+                all.push(match decode(&base, row) {
+                    Ok(found) => Stored::Row(Box::new(found)),
+                    Err(error) => {
+                        spoiled.extend(transaction.set_aside("sandboxes", row, &error));
+                        Stored::Unreadable {
+                            id: lossy(row, 0),
+                            error: damaged(&error),
+                        }
+                    }
+                });
+            }
+            drop(rows);
+            transaction.drop_rows("sandboxes", spoiled)?;
+            Ok(all)
+        })
+        .await
     }
 
     /// Restores the rows of a kept sandbox from the records beside its disks.
@@ -275,21 +283,34 @@ impl Store {
             json.revision as i64,
         ))
     }
+}
 
-    fn decode(&self, (sandbox, machine, launch, revision): Columns) -> Result<SandboxRow> {
-        let parse = |text: Option<String>| text.as_deref().map(from_json::<Value>).transpose();
-        let json = serde_json::json!({
-            "sandbox": from_json::<Value>(&sandbox)?,
-            "machine": parse(machine)?,
-            "launch": parse(launch)?,
-            "revision": revision.max(0),
-        });
-        SandboxRow::from_json(json, &self.base)
+/// Reads a row of an id, a sandbox, its machine and its launch as JSON, and a revision.
+fn decode(base: &Base, row: &Row<'_>) -> rusqlite::Result<SandboxRow> {
+    let parse = |at: usize| match row.get_ref(at)? {
+        ValueRef::Null => Ok(None),
+        _ => parsed::<Value>(row, at).map(Some),
+    };
+    let id: String = row.get(0)?;
+    let json = serde_json::json!({
+        "sandbox": parse(1)?,
+        "machine": parse(2)?,
+        "launch": parse(3)?,
+        "revision": row.get::<_, i64>(4)?.max(0),
+    });
+    let found = SandboxRow::from_json(json, base).map_err(|error| misunderstood(1, error))?;
+    match found.sandbox.sandbox_id.as_str() == id {
+        true => Ok(found),
+        // Changes of it would be written nowhere.
+        false => Err(misunderstood(
+            0,
+            Error::internal("it is not the row of its sandbox"),
+        )),
     }
 }
 
 fn from_value<T: serde::de::DeserializeOwned>(value: Value) -> Result<T> {
-    serde_json::from_value(value).map_err(|error| damaged(&error))
+    serde_json::from_value(value).map_err(|error| damaged_json(&error))
 }
 
 /// Rewrites rows of earlier versions, which have absolute paths.

@@ -1,7 +1,8 @@
 //! Rows of terminal sessions.
 
 use super::Store;
-use super::json::{readable, to_json};
+use super::json::to_json;
+use super::reading::parsed;
 use jiff::Timestamp;
 use motu_core::exec::TtySize;
 use motu_core::terminal::TerminalId;
@@ -86,23 +87,27 @@ impl Store {
     /// The sessions that are shells of a workspace.
     pub async fn shells(&self, id: &SandboxId) -> Result<Vec<TerminalRow>> {
         let key = id.to_string();
-        let found = self.with("shells", move |transaction| {
+        self.with("shells", move |transaction| {
+            // SQLite refuses the whole query for one row that is no JSON.
             let mut query = transaction.prepare_cached(
-                "SELECT terminal FROM terminals WHERE json_extract(terminal, '$.sandbox_id') = ?1
-                 AND json_extract(terminal, '$.opened_in') IS NOT NULL",
+                "SELECT terminal, rowid AS rowid_of_it FROM terminals
+                 WHERE CASE WHEN json_valid(terminal)
+                 THEN json_extract(terminal, '$.sandbox_id') = ?1
+                 AND json_extract(terminal, '$.opened_in') IS NOT NULL END",
             )?;
-            let rows = query.query_map(params![key], |row| row.get::<_, String>(0))?;
-            rows.collect::<rusqlite::Result<Vec<String>>>()
-        });
-        Ok(readable("terminal", &found.await?))
+            transaction.each("terminals", query.query(params![key])?, |row| {
+                parsed(row, 0)
+            })
+        })
+        .await
     }
 
     pub async fn terminals(&self) -> Result<Vec<TerminalRow>> {
-        let found = self.with("terminals", |transaction| {
-            let mut query = transaction.prepare_cached("SELECT terminal FROM terminals")?;
-            let rows = query.query_map([], |row| row.get::<_, String>(0))?;
-            rows.collect::<rusqlite::Result<Vec<String>>>()
-        });
-        Ok(readable("terminal", &found.await?))
+        self.with("terminals", |transaction| {
+            let query = "SELECT terminal, rowid AS rowid_of_it FROM terminals";
+            let mut query = transaction.prepare_cached(query)?;
+            transaction.each("terminals", query.query([])?, |row| parsed(row, 0))
+        })
+        .await
     }
 }

@@ -1,7 +1,8 @@
 //! Rows of workspaces and their tables.
 
 use super::Store;
-use super::json::{readable, to_json};
+use super::json::to_json;
+use super::reading::{misunderstood, parsed};
 use jiff::Timestamp;
 use motu_core::event::EventKind;
 use motu_core::exec::ExecMode;
@@ -9,8 +10,9 @@ use motu_core::sandbox::State;
 use motu_core::workspace::{
     CommandRecord, NetworkPolicy, SecretEnv, SecretInfo, ServiceStatus, WorkspaceId, WorkspaceSeed,
 };
-use motu_core::{Result, SandboxId, limits};
+use motu_core::{Error, Result, SandboxId, limits};
 use rusqlite::{OptionalExtension, Transaction, params};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -63,6 +65,11 @@ pub struct ServiceRow {
     pub stderr: String,
     /// The output was longer than that.
     pub cut: bool,
+    /// How long it may take to become ready, and how often that is looked at.
+    #[serde(default)]
+    pub ready_timeout_seconds: Option<u64>,
+    #[serde(default)]
+    pub ready_interval_ms: Option<u64>,
 }
 
 /// Writes a workspace and its secrets, replacing existing rows.
@@ -153,24 +160,39 @@ impl Store {
     }
 
     pub async fn workspaces(&self) -> Result<Vec<WorkspaceRow>> {
-        let found = self.column("SELECT workspace FROM workspaces", String::new());
-        Ok(readable("workspace", &found.await?))
+        self.with("list", |transaction| {
+            let mut query = transaction.prepare_cached(
+                "SELECT workspace_id, workspace, rowid AS rowid_of_it FROM workspaces",
+            )?;
+            transaction.each("workspaces", query.query([])?, |row| {
+                let (id, found): (String, WorkspaceRow) = (row.get(0)?, parsed(row, 1)?);
+                match found.workspace_id.as_str() == id {
+                    true => Ok(found),
+                    // Changes of it would be written nowhere.
+                    false => Err(misunderstood(
+                        0,
+                        Error::internal("it is not the row of its workspace"),
+                    )),
+                }
+            })
+        })
+        .await
     }
 
     pub async fn secrets(&self, id: &WorkspaceId) -> Result<Vec<SealedSecret>> {
         let key = id.to_string();
         self.with("secrets", move |transaction| {
             let mut query = transaction.prepare_cached(
-                "SELECT name, source_kind, sealed FROM secrets WHERE workspace_id = ?1 ORDER BY name",
+                "SELECT name, source_kind, sealed, rowid AS rowid_of_it
+                 FROM secrets WHERE workspace_id = ?1 ORDER BY name",
             )?;
-            let rows = query.query_map(params![key], |row| {
+            transaction.each("secrets", query.query(params![key])?, |row| {
                 Ok(SealedSecret {
                     name: row.get(0)?,
                     source_kind: row.get(1)?,
                     sealed: row.get(2)?,
                 })
-            })?;
-            rows.collect()
+            })
         })
         .await
     }
@@ -224,11 +246,13 @@ impl Store {
 
     /// The history, oldest first.
     pub async fn commands(&self, id: &WorkspaceId) -> Result<Vec<CommandRecord>> {
-        let found = self.column(
-            "SELECT command FROM commands WHERE workspace_id = ?1 AND command <> '' ORDER BY sequence",
-            id.to_string(),
-        );
-        Ok(readable("command", &found.await?))
+        self.of_one(
+            "commands",
+            "SELECT command, rowid AS rowid_of_it FROM commands
+             WHERE workspace_id = ?1 AND command <> '' ORDER BY sequence",
+            id,
+        )
+        .await
     }
 
     /// How many commands a workspace has run since its creation or last reset.
@@ -247,15 +271,17 @@ impl Store {
         .await
     }
 
-    pub async fn put_service(&self, service: &ServiceRow) -> Result<()> {
+    /// Stores a service; false if its workspace is gone, and its rows with it.
+    pub async fn put_service(&self, service: &ServiceRow) -> Result<bool> {
         let key = service.status.workspace_id.to_string();
         let (name, json) = (service.status.service_name.clone(), to_json(service)?);
         self.with("service", move |transaction| {
-            transaction.execute(
-                "INSERT OR REPLACE INTO services VALUES (?1, ?2, ?3)",
+            let stored = transaction.execute(
+                "INSERT OR REPLACE INTO services SELECT ?1, ?2, ?3
+                 WHERE EXISTS (SELECT 1 FROM workspaces WHERE workspace_id = ?1)",
                 params![key, name, json],
             )?;
-            Ok(())
+            Ok(stored > 0)
         })
         .await
     }
@@ -274,9 +300,12 @@ impl Store {
     }
 
     pub async fn services(&self, id: &WorkspaceId) -> Result<Vec<ServiceRow>> {
-        let query = "SELECT service FROM services WHERE workspace_id = ?1 ORDER BY name";
-        let found = self.column(query, id.to_string()).await?;
-        Ok(readable("service", &found))
+        self.of_one(
+            "services",
+            "SELECT service, rowid AS rowid_of_it FROM services WHERE workspace_id = ?1 ORDER BY name",
+            id,
+        )
+        .await
     }
 
     /// Deletes all rows of a workspace; no effect for other sandboxes.
@@ -295,20 +324,17 @@ impl Store {
         .await
     }
 
-    /// One column of text, of one workspace where the query asks for it.
-    async fn column(&self, query: &'static str, key: String) -> Result<Vec<String>> {
+    /// The rows of one workspace in one of its tables, each JSON in the first column.
+    async fn of_one<T: DeserializeOwned + Send + 'static>(
+        &self,
+        table: &'static str,
+        query: &'static str,
+        id: &WorkspaceId,
+    ) -> Result<Vec<T>> {
+        let key = id.to_string();
         self.with("list", move |transaction| {
             let mut query = transaction.prepare_cached(query)?;
-            let keyed = query.parameter_count() > 0;
-            let mut rows = match keyed {
-                true => query.query(params![key])?,
-                false => query.query([])?,
-            };
-            let mut found = Vec::new();
-            while let Some(row) = rows.next()? {
-                found.push(row.get(0)?);
-            }
-            Ok(found)
+            transaction.each(table, query.query(params![key])?, |row| parsed(row, 0))
         })
         .await
     }

@@ -13,20 +13,23 @@
 mod checks;
 mod saving;
 
+use crate::blocking::blocking;
 use crate::environment::Environments;
+use crate::register::Register;
 use crate::sandbox::{Sandboxes, fill};
 use jiff::Timestamp;
 use motu_core::build::BuildRequest;
 use motu_core::hint;
 use motu_core::hint::{field, setting};
 use motu_core::lists::TemplateList;
+use motu_core::project::of_name;
 use motu_core::report::ProgressSink;
 use motu_core::sandbox::CreateSandbox;
 use motu_core::template::{
     RebuildTemplate, Template, TemplateBuild, TemplateDefinition, TemplatePool,
 };
 use motu_core::workspace::CreateWorkspace;
-use motu_core::{Error, Isolation, Result};
+use motu_core::{Error, Isolation, Project, Result};
 use motu_environments::{Environment, EnvironmentError};
 use std::sync::Arc;
 
@@ -38,11 +41,14 @@ const BUILDER: &str = "container";
 pub struct Templates {
     sandboxes: Arc<Sandboxes>,
     environments: Arc<Environments>,
+    /// Each has a record of its own, which is on the disk before a change is answered.
+    register: Register,
 }
 
 impl Templates {
     pub fn new(sandboxes: Arc<Sandboxes>, environments: Arc<Environments>) -> Templates {
         Templates {
+            register: Register::templates(&sandboxes.shared.home),
             sandboxes,
             environments,
         }
@@ -50,7 +56,12 @@ impl Templates {
 
     /// Loads the stored templates.
     pub(crate) async fn adopt(&self) -> Result<()> {
-        for template in self.sandboxes.shared.store.templates().await? {
+        let store = &self.sandboxes.shared.store;
+        let former = store.former_templates().await?.into_iter();
+        let former = former.map(|template| (template.name.clone(), template));
+        self.register.begin(store, former.collect()).await?;
+        let register = self.register.clone();
+        for (_, template) in blocking(move || register.all()).await?.read {
             self.sandboxes.templates.restore(template);
         }
         self.sweep_saved();
@@ -127,7 +138,8 @@ impl Templates {
         self.sandboxes.leaving.gone().await;
         let user = || self.sandboxes.user_of(name);
         self.sandboxes.templates.remove(name, user)?;
-        if let Err(error) = self.sandboxes.shared.store.delete_template(name).await {
+        let (register, removed) = (self.register.clone(), name.to_string());
+        if let Err(error) = blocking(move || register.remove(&removed)).await {
             self.sandboxes.templates.restore(gone);
             return Err(error);
         }
@@ -143,14 +155,23 @@ impl Templates {
     async fn prepare(
         &self,
         name: &str,
-        definition: TemplateDefinition,
+        mut definition: TemplateDefinition,
         before: Option<Template>,
         no_cache: bool,
         progress: ProgressSink,
     ) -> Result<Template> {
+        // In a project, an image that is pulled for it gets a name of the project's.
+        if self.uses_environments(definition.runtime.as_deref()) {
+            let (owner, environment) = (&definition.owner, &definition.environment);
+            self.sandboxes
+                .installed(owner, environment, &progress)
+                .await?;
+            let meant = self.sandboxes.environment_of(owner, environment);
+            definition.environment = meant.await?;
+        }
         let digest = checks::digest(&definition)?;
         let called = environment_name(name, &digest);
-        let built = self.build_setup(&definition, called, no_cache, progress);
+        let built = self.build_setup(&definition, (name, called), no_cache, progress);
         let built = built.await?;
         let root = |built: &Option<TemplateBuild>| built.as_ref().map(|built| built.digest.clone());
         let now = Timestamp::now();
@@ -194,10 +215,12 @@ impl Templates {
 
     /// Writes a template down in place of the one before it.
     async fn keep(&self, template: &Template, before: Option<&Template>) -> Result<()> {
-        // Enter the table first: if the caller goes away at the `await`, the store has its job
-        // already, so both have the template.
+        // Enter the table first: if the caller goes away at the `await`, the record is being
+        // written already, so both have the template.
         self.sandboxes.templates.enter(template.clone())?;
-        if let Err(error) = self.sandboxes.shared.store.put_template(template).await {
+        let (register, kept) = (self.register.clone(), template.clone());
+        let kept = blocking(move || register.put(&kept.name, &kept));
+        if let Err(error) = kept.await {
             match before {
                 Some(old) => self.sandboxes.templates.restore(old.clone()),
                 None => self.sandboxes.templates.forget(&template.name),
@@ -211,14 +234,14 @@ impl Templates {
     async fn build_setup(
         &self,
         definition: &TemplateDefinition,
-        called: String,
+        (name, called): (&str, String),
         no_cache: bool,
         progress: ProgressSink,
     ) -> Result<Option<TemplateBuild>> {
         let base = match self.uses_environments(definition.runtime.as_deref()) {
             true => Some(
                 self.sandboxes
-                    .installed(&definition.environment, &progress)
+                    .installed(&definition.owner, &definition.environment, &progress)
                     .await?,
             ),
             false if definition.setup.is_empty() => None,
@@ -238,7 +261,8 @@ impl Templates {
         };
         let builder = self.builder(definition, admitted.runtime.as_ref());
         let request = BuildRequest {
-            name: Some(called.clone()),
+            name: Some(called),
+            made_for: Some(name.to_string()),
             no_cache,
             runtime: builder,
             ..build_request(definition, &base)
@@ -248,7 +272,7 @@ impl Templates {
             .digest
             .ok_or_else(|| Error::internal("what the setup made has no digest"))?;
         Ok(Some(TemplateBuild {
-            environment: called,
+            environment: environment.name,
             digest,
             size_bytes: environment.size_bytes,
             built_at: Timestamp::now(),
@@ -314,7 +338,7 @@ impl Templates {
 
     /// A template whose environment is installed, so that machines can be made now.
     async fn ready_template(&self, name: &str, runtime: Option<&str>) -> Result<Template> {
-        let template = self.sandboxes.templates.get(name)?;
+        let mut template = self.sandboxes.templates.get(name)?;
         let runtime = runtime.or(template.definition.runtime.as_deref());
         match (self.uses_environments(runtime), &template.built) {
             (false, None) => return Ok(template),
@@ -327,9 +351,12 @@ impl Templates {
         // Progress is discarded: the caller only waits for the machine.
         let (progress, _) = tokio::sync::mpsc::channel(1);
         let Some(_) = &template.built else {
-            self.sandboxes
-                .installed(&template.definition.environment, &progress)
-                .await?;
+            let environment = &template.definition.environment;
+            let found = self
+                .sandboxes
+                .installed(&template.owner, environment, &progress);
+            // What was the host's may be the project's now, under a name of its own.
+            template.definition.environment = found.await?.name;
             return Ok(template);
         };
         let _turn = self.sandboxes.templates.turn(name).await;
@@ -402,7 +429,15 @@ fn environment_name(name: &str, digest: &str) -> String {
         .chars()
         .take(12)
         .collect();
-    format!("template-{name}:{digits}")
+    own_name(name, |own| format!("template-{own}:{digits}"))
+}
+
+/// The name of something of a template's: in the names of the project that the template's name is in.
+fn own_name(template: &str, called: impl FnOnce(&str) -> String) -> String {
+    match of_name(template).and_then(|project| Project::parse(project).ok()) {
+        Some(project) => project.complete(&called(project.short(template))),
+        None => called(template),
+    }
 }
 
 /// The build request of a setup. Its commands run as the user of the base environment.

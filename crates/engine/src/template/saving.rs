@@ -8,21 +8,20 @@
 //! A stored template has what it needs: a daemon that is killed while it saves leaves a directory
 //! that ends in `.new`, which the next one removes, or an environment that nobody refers to.
 
-use super::{Templates, checks};
+use super::{Templates, checks, own_name};
 use crate::blocking::blocking;
 use crate::driver::Handle;
 use jiff::Timestamp;
 use motu_core::commit::{AfterCommit, CommitSandbox};
 use motu_core::hint;
 use motu_core::hint::field;
-use motu_core::project::of_name;
 use motu_core::runtime::Capabilities;
 use motu_core::sandbox::{CreateSandbox, Sandbox, State};
 use motu_core::size::Size;
 use motu_core::template::{
     SaveTemplate, SavedTemplate, Template, TemplateDefinition, TemplatePool,
 };
-use motu_core::{Error, ErrorKind, Project, Result};
+use motu_core::{Error, ErrorKind, Result};
 use std::fs::{self, File};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -152,7 +151,7 @@ impl Templates {
         (name, live): (&str, bool),
     ) -> Result<Template> {
         let commit = CommitSandbox {
-            name: environment_of(name),
+            name: environment_of(name, &sandbox.owner),
             then: AfterCommit::Stop,
         };
         let environments_stay = self.sandboxes.environments_in_use.read().await;
@@ -221,7 +220,7 @@ impl Templates {
         }
         let environment = &gone.definition.environment;
         // Nobody else's: one of that name may have been made by hand.
-        if gone.saved.is_none() || *environment != environment_of(&gone.name) {
+        if gone.saved.is_none() || *environment != environment_of(&gone.name, &gone.owner) {
             return;
         }
         match self.environments.remove(environment).await {
@@ -296,16 +295,11 @@ fn definition(sandbox: &Sandbox, environment: String) -> TemplateDefinition {
     }
 }
 
-/// The name of the environment that has the files of a saved sandbox: the template's project's.
-fn environment_of(template: &str) -> String {
-    let project = of_name(template).and_then(|project| Project::parse(project).ok());
-    match project {
-        None => format!("snapshot-{template}:1"),
-        Some(project) => {
-            let own = template.split_once("--").map_or(template, |(_, own)| own);
-            project.complete(&format!("snapshot-{own}:1"))
-        }
-    }
+/// The name of the environment that has the files of a saved sandbox: of the sandbox's project, or of
+/// that which the template is put into.
+fn environment_of(template: &str, owner: &str) -> String {
+    let called = own_name(template, |own| format!("snapshot-{own}:1"));
+    crate::titles::title(owner, &called).name
 }
 
 /// Refuses what a machine that was saved with its memory cannot become.
@@ -355,13 +349,16 @@ mod tests {
 
     #[test]
     fn files_of_a_template_are_an_environment_of_its_project() {
-        for (template, environment) in [
-            ("kept", "snapshot-kept:1"),
-            ("acme--kept", "acme--snapshot-kept:1"),
-            ("acme--acme", "acme--snapshot-acme:1"),
-            ("a--b--c", "a--snapshot-b--c:1"),
+        for (template, owner, environment) in [
+            ("kept", "uid:0", "snapshot-kept:1"),
+            ("acme--kept", "project:acme", "acme--snapshot-kept:1"),
+            ("acme--acme", "project:acme", "acme--snapshot-acme:1"),
+            ("a--b--c", "project:a", "a--snapshot-b--c:1"),
+            ("acme--kept", "uid:0", "acme--snapshot-kept:1"),
+            // A user of the host has saved what is the project's.
+            ("kept", "project:acme", "acme--snapshot-kept:1"),
         ] {
-            assert_eq!(environment_of(template), environment);
+            assert_eq!(environment_of(template, owner), environment);
         }
     }
 

@@ -54,6 +54,7 @@ async fn forget(
 
 /// Deletes an ended session and its files. The caller holds its turn.
 pub(super) async fn let_go(shared: &Shared, id: &TerminalId, entry: &Arc<Entry>) -> Result<()> {
+    let known = entry.known();
     // From here on the session is not found; its name is free once its files are gone.
     if let Some(handle) = entry.forget() {
         // Let pending output be written first: a later write would recreate the files.
@@ -65,5 +66,8 @@ pub(super) async fn let_go(shared: &Shared, id: &TerminalId, entry: &Arc<Entry>)
     // The row is deleted last: after a crash the next daemon still knows the session and forgets
     // it.
     shared.trash.discard(&shared.home.terminal(id))?;
-    shared.store.delete_terminal(id).await
+    match known {
+        Some(known) => known.remove(&shared.store, id).await,
+        None => shared.store.delete_terminal(id).await,
+    }
 }

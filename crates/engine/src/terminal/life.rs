@@ -88,11 +88,14 @@ impl Terminals {
         let handle = match handle {
             Ok(handle) => handle,
             Err(error) => {
-                // Restore the previous row.
-                entry.unset(known);
-                match row {
-                    Some(row) => self.sandboxes.shared.store.put_terminal(&row).await?,
-                    None => self.sandboxes.shared.store.delete_terminal(id).await?,
+                // Restore the previous row. What is known of it is stored anew: nothing more is
+                // heard of the one that was given up.
+                let store = &self.sandboxes.shared.store;
+                let before = row.map(|row| Known::new(TerminalRow::clone(&row), store));
+                entry.unset(before.clone());
+                match before {
+                    Some(known) => known.change(|_| {}).await?,
+                    None => store.delete_terminal(id).await?,
                 }
                 return Err(place.explain_soon(error).await);
             }
@@ -169,7 +172,12 @@ impl Terminals {
             end: None,
             terminated: false,
         };
-        self.sandboxes.shared.store.put_terminal(&row).await?;
+        if let Some(before) = entry.known() {
+            // The name is the new shell's from here on, whatever becomes known of the one before.
+            before.retire().await;
+        }
+        let store = &self.sandboxes.shared.store;
+        store.put_terminal(&row).await?;
         let dir = self.sandboxes.shared.home.make_terminal(id)?;
         let header = header(&row);
         let writer = self.sessions.writer()?;
@@ -191,12 +199,11 @@ impl Terminals {
             prompt_regex: wanted.prompt_regex,
             ..config(&row, self.hidden(&row))
         };
-        let known = Known::new(row);
+        let known = Known::new(row, store);
         let (handle, asks) = Handle::new();
         let owner = Owner::new(Begin {
             session: Session::new(config),
             known: known.clone(),
-            store: self.sandboxes.shared.store.clone(),
             place: Some(place.clone()),
             pen: Some(pen),
             machine_from: 0,
@@ -216,25 +223,18 @@ impl Terminals {
             .size
             .map(|size| checks::size(Some(size)))
             .transpose()?;
-        let regex = checks::prompt_regex(change.prompt_regex.as_deref())?;
+        checks::prompt_regex(change.prompt_regex.as_deref())?;
         let description = checks::description(change.description.clone())?;
         let quiet = change.quiescence_ms;
         let quiet = quiet.map(|ms| checks::quiescence(Some(ms))).transpose()?;
         let entry = self.sessions.get(id)?;
-        if let Some(known) = entry.known()
-            && known.is_terminated()
-        {
+        let known = entry.known().ok_or_else(|| missing(id))?;
+        if known.is_terminated() {
             return Ok(answers::resting(&known.row()));
         }
         let handle = self.awake(id, &entry)?;
-        let work = move |owner: &mut Owner| {
-            if change.prompt_regex.is_some() {
-                owner.session.set_prompt_regex(regex);
-            }
-            if let Some(ms) = quiet {
-                owner.session.set_quiet(Duration::from_millis(ms));
-            }
-            owner.known.change(|row| {
+        known
+            .change(|row| {
                 if change.description.is_some() {
                     row.description = description;
                 }
@@ -242,11 +242,11 @@ impl Terminals {
                     row.prompt_regex = Some(text).filter(|text| !text.is_empty());
                 }
                 row.quiescence_ms = quiet.unwrap_or(row.quiescence_ms);
-            });
-            match size {
-                Some(size) if size != owner.known.row().size => owner.resize(size),
-                _ => owner.save(),
-            }
+                row.size = size.unwrap_or(row.size);
+            })
+            .await?;
+        let work = move |owner: &mut Owner| {
+            owner.configure(size.is_some());
             answers::terminal(owner)
         };
         handle.ask(Freshness::Any, work).await
@@ -264,31 +264,26 @@ impl Terminals {
         let known = entry.known();
         let known = known.ok_or_else(|| missing(id))?;
         if !known.is_terminated() {
-            known.change(|row| row.terminated = true);
-            self.sandboxes
-                .shared
-                .store
-                .put_terminal(&known.row())
-                .await?;
+            known.change(|row| row.terminated = true).await?;
         }
         // First, so that output of dying programs is not taken for an answer.
-        if let Some(handle) = entry.handle() {
-            handle.ask(Freshness::Any, Owner::terminate).await?;
-        }
+        let end = match entry.handle() {
+            Some(handle) => handle.ask(Freshness::Any, Owner::terminate).await?,
+            None => ended_with("the session was terminated"),
+        };
+        known
+            .learn(|row| {
+                row.end.get_or_insert(end);
+            })
+            .await;
         let row = known.row();
         if let Some(shell) = &row.shell
             && let Some(place) = self.sandboxes.table.get(&row.sandbox_id)
         {
             forget_shell(&place, &shell.tag).await?;
         }
-        known.change(|row| {
-            row.shell = None;
-            row.end
-                .get_or_insert(ended_with("the session was terminated"));
-        });
-        let row = known.row();
-        self.sandboxes.shared.store.put_terminal(&row).await?;
-        Ok(answers::resting(&row))
+        known.learn(|row| row.shell = None).await;
+        Ok(answers::resting(&known.row()))
     }
 
     /// The task of a session; if it has ended, a new one is made from the files.
@@ -303,7 +298,7 @@ impl Terminals {
             return Err(missing(id));
         }
         let dir = self.sandboxes.shared.home.terminal(id);
-        let (store, writer) = (self.sandboxes.shared.store.clone(), self.sessions.writer()?);
+        let writer = self.sessions.writer()?;
         let hidden = self.hidden(&known.row());
         let place = match known.is_alive() {
             true => self.sandboxes.table.get(&known.row().sandbox_id),
@@ -313,11 +308,12 @@ impl Terminals {
             let row = known.row();
             let living = place.is_some();
             let kept = hidden.clone();
-            let read = blocking(move || find(&dir, &row, kept, living)).await;
+            let found = row.clone();
+            let read = blocking(move || find(&dir, &found, kept, living)).await;
             let (session, files, machine_from) = match read {
                 Ok(found) => found,
                 Err(error) => {
-                    let session = known.row().session_id;
+                    let session = &row.session_id;
                     tracing::warn!(%error, %session, "the files of a session cannot be used");
                     let session = Session::new(config(&known.row(), hidden));
                     (session, None, 0)
@@ -326,7 +322,6 @@ impl Terminals {
             let owner = Owner::new(Begin {
                 session,
                 known,
-                store,
                 place,
                 pen: files.map(|files| Pen::new(writer, files)),
                 machine_from,
@@ -339,26 +334,33 @@ impl Terminals {
 
     /// Adopts the sessions of a previous daemon, after their sandboxes.
     pub(crate) async fn adopt(&self) -> Result<()> {
-        for mut row in self.sandboxes.shared.store.terminals().await? {
+        let store = &self.sandboxes.shared.store;
+        for row in store.terminals().await? {
             let id = row.session_id.clone();
             let place = self.sandboxes.table.get(&row.sandbox_id);
             let running = place
                 .as_ref()
                 .is_some_and(|place| matches!(place.state(), State::Running | State::Paused));
+            let known = Known::new(row, store);
+            let row = known.row();
             if row.terminated {
-                if let (Some(place), Some(shell)) = (place.filter(|_| running), row.shell.take()) {
+                if let (Some(place), Some(shell)) = (place.filter(|_| running), &row.shell) {
                     // The previous daemon died before it could make the machine forget the shell.
-                    self.forget_shell_later(place, shell.tag, row.clone());
+                    forget_shell_later(place, shell.tag.clone(), known.clone());
                 }
             } else if row.is_alive() && !running {
-                row.end = Some(ended_with("its machine was gone when the daemon came back"));
-                row.shell = None;
-                row.terminated = row.opened_in.is_some();
-                self.sandboxes.shared.store.put_terminal(&row).await?;
+                let end = ended_with("its machine was gone when the daemon came back");
+                known
+                    .learn(|row| {
+                        row.end = Some(end);
+                        row.shell = None;
+                        row.terminated = row.opened_in.is_some();
+                    })
+                    .await;
             }
-            let alive = row.is_alive();
+            let alive = known.is_alive();
             let entry = self.sessions.entry(&id);
-            entry.set(Known::new(row), None);
+            entry.set(known, None);
             if alive {
                 self.awake(&id, &entry)?;
             }
@@ -366,19 +368,18 @@ impl Terminals {
         self.forget_sessions();
         Ok(())
     }
+}
 
-    fn forget_shell_later(&self, place: Arc<driver::Handle>, tag: String, row: TerminalRow) {
-        let store = self.sandboxes.shared.store.clone();
-        tokio::spawn(async move {
-            let forgotten = forget_shell(&place, &tag).await;
-            if let Err(error) = match forgotten {
-                Ok(()) => store.put_terminal(&row).await,
-                Err(error) => Err(error),
-            } {
-                tracing::warn!(%error, session = %row.session_id, "could not finish terminating a session");
+fn forget_shell_later(place: Arc<driver::Handle>, tag: String, known: Arc<Known>) {
+    tokio::spawn(async move {
+        match forget_shell(&place, &tag).await {
+            Ok(()) => known.learn(|row| row.shell = None).await,
+            Err(error) => {
+                let session = known.row().session_id.clone();
+                tracing::warn!(%error, %session, "could not finish terminating a session");
             }
-        });
-    }
+        }
+    });
 }
 
 /// An end with nothing but a reason.
@@ -400,7 +401,8 @@ async fn forget_shell(place: &driver::Handle, tag: &str) -> Result<()> {
     };
     let selector = Selector::Tag(tag.to_string());
     let gone = |result: Result<()>| match result {
-        Err(error) if error.kind == ErrorKind::NotFound => Ok(()),
+        // A machine that is being taken away kills it.
+        Err(error) if matches!(error.kind, ErrorKind::NotFound | ErrorKind::Conflict) => Ok(()),
         other => other,
     };
     gone(guest.signal(selector, libc::SIGKILL, true).await)?;

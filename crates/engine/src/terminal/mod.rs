@@ -79,7 +79,7 @@ impl Terminals {
 enum Found {
     Here(Handle),
     /// It was terminated.
-    Terminated(Box<crate::store::TerminalRow>),
+    Terminated(Arc<crate::store::TerminalRow>),
 }
 
 impl Terminals {
@@ -88,7 +88,7 @@ impl Terminals {
         if let Some(known) = entry.known()
             && known.is_terminated()
         {
-            return Ok(Found::Terminated(Box::new(known.row())));
+            return Ok(Found::Terminated(known.row()));
         }
         Ok(Found::Here(self.awake(id, &entry)?))
     }

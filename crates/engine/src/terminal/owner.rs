@@ -14,6 +14,7 @@
 mod hearing;
 mod looking;
 
+use super::checks;
 use super::join::{self, Lost};
 use super::known::Known;
 use super::watchers::Watchers;
@@ -21,7 +22,7 @@ use super::writer::{Pen, Position};
 use crate::driver;
 use crate::guest::Guest;
 use crate::guest::terminal::Looked;
-use crate::store::{Store, TerminalEnd};
+use crate::store::{TerminalEnd, TerminalRow};
 use bytes::Bytes;
 use futures_util::future::{BoxFuture, FutureExt as _};
 use futures_util::stream::{BoxStream, FuturesUnordered, StreamExt as _};
@@ -106,7 +107,6 @@ struct Wire {
 pub struct Begin {
     pub session: Session,
     pub known: Arc<Known>,
-    pub store: Store,
     /// `None` for an ended session.
     pub place: Option<Arc<driver::Handle>>,
     pub pen: Option<Pen>,
@@ -120,7 +120,8 @@ pub struct Begin {
 pub struct Owner {
     pub(super) session: Session,
     pub(super) known: Arc<Known>,
-    store: Store,
+    /// Ends when everything that is known so far is stored.
+    learnt: Option<oneshot::Receiver<()>>,
     place: Option<Arc<driver::Handle>>,
     pub(super) pen: Option<Pen>,
     pub(super) guest: Option<Arc<Guest>>,
@@ -152,6 +153,8 @@ pub struct Owner {
     pub(super) pid: Option<u32>,
     pub(super) watchers: Watchers,
     pub(super) ended: Option<Ended>,
+    /// The shell has ended, and that is being stored: until then it is not said.
+    pub(super) ending: bool,
     /// When an ended session was last used.
     asked: Instant,
     /// The session is being forgotten: the task ends without lingering.
@@ -164,7 +167,7 @@ impl Owner {
         let mut owner = Owner {
             session: begin.session,
             known: begin.known,
-            store: begin.store,
+            learnt: None,
             place: begin.place,
             pen: begin.pen,
             guest: None,
@@ -189,6 +192,7 @@ impl Owner {
             pid: None,
             watchers: Watchers::default(),
             ended: None,
+            ending: false,
             asked: now,
             forgotten: false,
         };
@@ -268,16 +272,16 @@ impl Owner {
         if !input.is_empty() {
             self.type_out(Bytes::from(input));
         }
-        for (ticket, mut outcome) in self.session.take_outcomes() {
+        for (ticket, mut outcome) in self.outcomes() {
             if self.pen.as_ref().is_some_and(Pen::is_broken) {
                 let lost = "what is printed is no longer written down: the disk is full or broken";
                 outcome.warnings.push(lost);
             }
             if outcome.end == End::SessionEnded && self.ended == Some(Ended::Eof) {
                 // The session does not know how its shell ended; the row does.
-                if let Some(end) = self.known.row().end {
+                if let Some(end) = &self.known.row().end {
                     outcome.exit_code = outcome.exit_code.or(end.exit_code);
-                    outcome.state.reason = end.reason;
+                    outcome.state.reason = end.reason.clone();
                 }
             }
             let found = self
@@ -294,6 +298,19 @@ impl Owner {
             self.keep(records);
         }
         self.watchers.catch_up(&self.session);
+    }
+
+    /// Requests that are done; none while the shell's end is being stored.
+    fn outcomes(&mut self) -> Vec<(Ticket, Outcome)> {
+        match self.is_being_stored() {
+            true => Vec::new(),
+            false => self.session.take_outcomes(),
+        }
+    }
+
+    /// Whether the shell has ended and that is not stored yet.
+    fn is_being_stored(&self) -> bool {
+        self.ending && self.ended.is_none()
     }
 
     /// Answers a request once its input has reached the machine: from then on a crash of the daemon
@@ -370,7 +387,7 @@ impl Owner {
 
     /// Whether the kernel facts suffice for a request that was made after `looks` looks had begun.
     fn knows_enough(&self, freshness: Freshness, looks: u64) -> bool {
-        if self.behind && self.ended.is_none() {
+        if self.is_being_stored() || (self.behind && self.ended.is_none()) {
             return false;
         }
         if self.blind || self.wire.is_none() {
@@ -473,12 +490,28 @@ impl Owner {
         self.jobs.push(job.boxed());
     }
 
+    /// Gives the terminal another size.
     pub fn resize(&mut self, size: TtySize) {
+        self.show_size(size);
+        self.learn(move |row| row.size = size, |_| {});
+    }
+
+    fn show_size(&mut self, size: TtySize) {
         let now = self.now();
         self.session.resize(Size::new(size.cols, size.rows), now);
         self.outgoing.push_back(ExecInput::Resize(size));
-        self.known.change(|row| row.size = size);
-        self.save();
+    }
+
+    /// Does as the row says by now: of several changes, the last one is both stored and done.
+    pub fn configure(&mut self, with_size: bool) {
+        let row = self.known.row();
+        let regex = checks::prompt_regex(row.prompt_regex.as_deref()).unwrap_or(None);
+        self.session.set_prompt_regex(regex);
+        self.session
+            .set_quiet(Duration::from_millis(row.quiescence_ms));
+        if with_size && self.session.screen().size() != Size::new(row.size.cols, row.size.rows) {
+            self.show_size(row.size);
+        }
     }
 
     fn type_out(&mut self, mut bytes: Bytes) {
@@ -507,14 +540,23 @@ impl Owner {
         }
     }
 
-    /// Stores the row in the background.
-    pub fn save(&mut self) {
-        let (store, row) = (self.store.clone(), self.known.row());
+    /// Stores what has happened, after what happened before, and then goes on.
+    pub fn learn(
+        &mut self,
+        fact: impl FnOnce(&mut TerminalRow) + Send + 'static,
+        then: impl FnOnce(&mut Owner) + Send + 'static,
+    ) {
+        let known = self.known.clone();
+        let (stored, next) = oneshot::channel::<()>();
+        let before = self.learnt.replace(next);
         self.job(async move {
-            if let Err(error) = store.put_terminal(&row).await {
-                tracing::warn!(%error, session = %row.session_id, "could not store a terminal session");
+            if let Some(before) = before {
+                // Nothing is sent: the sender is dropped.
+                let _ = before.await;
             }
-            Box::new(|_: &mut Owner| {}) as Work
+            known.learn(fact).await;
+            drop(stored);
+            Box::new(then) as Work
         });
     }
 }

@@ -2,10 +2,11 @@
 
 use super::Terminals;
 use crate::driver;
+use motu_core::leave::Named;
 use motu_core::sandbox::State;
-use motu_core::terminal::{DEFAULT_PLACE, OpenTerminal};
+use motu_core::terminal::{DEFAULT_PLACE, OpenTerminal, TerminalId};
 use motu_core::workspace::CreateWorkspace;
-use motu_core::{Error, ErrorKind, Project, Result, SandboxId, Workspaces as _};
+use motu_core::{Error, ErrorKind, Isolation, Project, Result, SandboxId, Workspaces as _};
 use std::sync::Arc;
 
 /// The workspace of sessions on the host itself.
@@ -50,17 +51,46 @@ impl Terminals {
         .await
     }
 
-    async fn host_place(&self, owner: &str) -> Result<Arc<driver::Handle>> {
-        if !self.sandboxes.config.terminal.host {
-            return Err(Error::new(
-                ErrorKind::Denied,
-                "sessions on the host itself are not allowed",
-            )
-            .hint(
-                "leave host out for a session in a sandbox; the owner of this daemon can allow it \
-                 with `host = true` under [terminal] in config.toml",
-            ));
+    /// Whether sessions on the host itself are allowed now.
+    fn host_allowed(&self) -> Result<()> {
+        if self.sandboxes.config.terminal.host {
+            return Ok(());
         }
+        Err(Error::new(
+            ErrorKind::Denied,
+            "sessions on the host itself are not allowed",
+        )
+        .hint(
+            "leave host out for a session in a sandbox; the owner of this daemon can allow it \
+             with `host = true` under [terminal] in config.toml",
+        ))
+    }
+
+    /// What stands around a session or a sandbox. The place on the host outlives the daemon that
+    /// allowed it, so it is asked at each use whether this one does.
+    pub(crate) fn walls(&self, named: Named<'_>) -> Result<Option<Isolation>> {
+        let (place, of_session) = match named {
+            Named::Sandbox(id) => (id.clone(), None),
+            Named::Terminal(name) => {
+                let entry = TerminalId::parse(name).and_then(|id| self.sessions.get(&id));
+                let Some(known) = entry.ok().and_then(|entry| entry.known()) else {
+                    return Ok(None);
+                };
+                let row = known.row();
+                (row.sandbox_id.clone(), Some(row.isolation))
+            }
+        };
+        if place.as_str() == HOST_PLACE {
+            self.host_allowed()?;
+        }
+        let handle = self.sandboxes.table.get(&place);
+        Ok(handle
+            .map(|handle| handle.sandbox().isolation)
+            .or(of_session))
+    }
+
+    async fn host_place(&self, owner: &str) -> Result<Arc<driver::Handle>> {
+        self.host_allowed()?;
         self.shared_place(CreateWorkspace {
             owner: owner.to_string(),
             environment: self.sandboxes.config.terminal.environment.clone(),

@@ -106,7 +106,7 @@ impl Terminals {
             let known = entry.known()?;
             let row = known.row();
             room.has_shell(&row).then(|| Found {
-                session: row.session_id,
+                session: row.session_id.clone(),
                 entry,
                 known,
                 place: place.clone(),
@@ -158,13 +158,13 @@ impl Found {
         };
         let row = self.known.row();
         Ok(Shell {
-            workspace_id: row.sandbox_id,
+            workspace_id: row.sandbox_id.clone(),
             shell_id: row.session_id.to_string(),
             state: self.state().to_string(),
-            cwd: row.opened_in.unwrap_or_default(),
+            cwd: row.opened_in.clone().unwrap_or_default(),
             size: row.size,
             pid: pid.filter(|_| row.end.is_none()),
-            exit_code: row.end.and_then(|end| end.exit_code),
+            exit_code: row.end.as_ref().and_then(|end| end.exit_code),
             started_at: row.started_at,
         })
     }
@@ -195,7 +195,7 @@ impl Found {
         let (text, used) = plain::beginning(&read.bytes, max_chars);
         let next_cursor = read.from + used as u64;
         Ok(ShellOutput {
-            workspace_id: self.known.row().sandbox_id,
+            workspace_id: self.known.place(),
             shell_id: self.session.to_string(),
             state: self.state().to_string(),
             cursor,

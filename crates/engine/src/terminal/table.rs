@@ -202,13 +202,18 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::{TerminalEnd, TerminalRow};
+    use crate::store::{Store, TerminalEnd, TerminalRow};
     use jiff::Timestamp;
     use motu_core::exec::TtySize;
     use motu_core::{ErrorKind, Isolation, SandboxId};
 
+    fn store() -> Store {
+        let dir = tempfile::tempdir().unwrap();
+        Store::open(&dir.path().join("motu.db")).unwrap()
+    }
+
     /// A session that lives, or ended this many seconds after the epoch.
-    fn put(terminals: &Sessions, name: &str, ended: Option<i64>) -> Arc<Entry> {
+    fn put(terminals: &Sessions, store: &Store, name: &str, ended: Option<i64>) -> Arc<Entry> {
         let id = TerminalId::parse(name).unwrap();
         let entry = terminals.entry(&id);
         let end = ended.map(|second| TerminalEnd {
@@ -234,7 +239,7 @@ mod tests {
             end,
             terminated: false,
         };
-        entry.set(Known::new(row), None);
+        entry.set(Known::new(row, store), None);
         entry
     }
 
@@ -246,9 +251,10 @@ mod tests {
     #[test]
     fn the_first_to_end_are_too_old() {
         let terminals = Sessions::default();
-        put(&terminals, "alive", None);
+        let store = store();
+        put(&terminals, &store, "alive", None);
         for (name, second) in [("c", 30), ("a", 10), ("d", 40), ("b", 20)] {
-            put(&terminals, name, Some(second));
+            put(&terminals, &store, name, Some(second));
         }
         assert_eq!(too_old(&terminals, 2), ["a", "b"]);
         assert!(too_old(&terminals, 4).is_empty());
@@ -259,9 +265,10 @@ mod tests {
     fn one_session_too_many_is_refused_and_nobody_else_goes() {
         let terminals = Sessions::default();
         let living = limits::TERMINALS.max;
-        put(&terminals, "ended", Some(1));
+        let store = store();
+        put(&terminals, &store, "ended", Some(1));
         for number in 1..living {
-            put(&terminals, &format!("s{number}"), None);
+            put(&terminals, &store, &format!("s{number}"), None);
         }
         let place = |name: &str| terminals.entry(&TerminalId::parse(name).unwrap());
         let admit = |name: &str| {

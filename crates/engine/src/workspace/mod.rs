@@ -2,30 +2,35 @@
 //!
 //! ```text
 //!   room        what is known of each while the daemon runs
-//!   life        create, stop, start, reset, fork, delete
+//!   life        create, stop, start, reset, delete; forking for copies
+//!   adopting    those that a former daemon had
 //!   history     commands and what is remembered of them
 //!   content     files, exporting; pushing what came later
 //!   patching    patches, edits, diffs
 //!   snapshots   named states of /workspace
 //!   checkpoints states before commands, and going back to them in place
 //!   disk        the disks of a stopped one
-//!   services    long-running processes: watching them, probes that say when one is ready,
-//!               publish for who reaches it
+//!   services    long-running processes: beginning and watching them, supervised for what is known
+//!               of each, probes and readying for when one is ready, publish for who reaches it
 //!   ring, pipe  output a machine still has; streams for code that blocks
 //!   secrets     sealed at rest, redacted from what is shown
 //!   checks      names, labels and paths callers give
 //! ```
 
+mod adopting;
+mod beginning;
 mod checkpoints;
 mod checks;
 mod content;
 mod disk;
+mod forking;
 mod history;
 mod life;
 mod patching;
 mod probes;
 mod publish;
 mod pushing;
+mod readying;
 mod resolve;
 mod ring;
 mod room;

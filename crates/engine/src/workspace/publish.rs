@@ -8,13 +8,16 @@ use motu_core::hint::field;
 use motu_core::workspace::{NetworkPolicy, Publish, PublishedPort};
 use motu_core::{Error, ErrorKind, Result, limits};
 use motu_link::message as link;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::AbortHandle;
+use tokio::task::JoinHandle;
 
 const LOOPBACK: &str = "127.0.0.1";
 /// Ports below this are reserved for the host.
 const FIRST_PORT: u16 = 1024;
+/// How often a port is tried that somebody else has.
+const AGAIN: Duration = Duration::from_secs(1);
 /// Buffer of one connection per direction.
 const BUFFER: usize = 256 * 1024;
 
@@ -25,18 +28,115 @@ pub struct Bound {
     port: PublishedPort,
 }
 
-/// Open ports, closed on drop.
+/// The ports of one service: those that are open, and those that somebody else has.
 #[derive(Debug, Default)]
-pub struct Published {
-    tasks: Vec<AbortHandle>,
+pub struct Ports(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    open: Vec<JoinHandle<()>>,
+    missing: Vec<PublishedPort>,
+    /// Tries to bind those that are missing.
+    again: Option<JoinHandle<()>>,
 }
 
-impl Drop for Published {
-    fn drop(&mut self) {
-        for task in &self.tasks {
-            task.abort();
+impl Ports {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Host ports that are somebody else's now.
+    pub fn missing(&self) -> Vec<u16> {
+        let state = self.state();
+        state.missing.iter().map(|port| port.host_port).collect()
+    }
+
+    /// Starts accepting connections.
+    pub fn open(&self, bound: Vec<Bound>, handle: &Arc<Handle>) {
+        let mut state = self.state();
+        for bound in bound {
+            let accepting = tokio::spawn(accept(bound, handle.clone()));
+            state.open.push(accepting);
         }
     }
+
+    /// Opens ports that a service had before. One that somebody else took meanwhile is missing until
+    /// it is free again.
+    pub async fn open_again(self: &Arc<Self>, wanted: Vec<PublishedPort>, handle: &Arc<Handle>) {
+        let missing = self.try_to_open(wanted, handle).await;
+        if missing.is_empty() {
+            return;
+        }
+        let (ports, handle) = (self.clone(), handle.clone());
+        let mut state = self.state();
+        state.missing = missing;
+        state.again = Some(tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(AGAIN).await;
+                let wanted = ports.state().missing.clone();
+                let missing = ports.try_to_open(wanted, &handle).await;
+                let over = missing.is_empty();
+                ports.state().missing = missing;
+                if over {
+                    return;
+                }
+            }
+        }));
+    }
+
+    /// Opens those that can be; returns the others.
+    async fn try_to_open(
+        &self,
+        wanted: Vec<PublishedPort>,
+        handle: &Arc<Handle>,
+    ) -> Vec<PublishedPort> {
+        let mut missing = Vec::new();
+        for port in wanted {
+            let publish = Publish {
+                guest_port: port.guest_port,
+                host_port: Some(port.host_port),
+            };
+            match bind_one(publish).await {
+                Ok(bound) => self.open(vec![bound], handle),
+                Err(error) => {
+                    tracing::debug!(port = port.host_port, %error, "a published port cannot be opened again yet");
+                    missing.push(port);
+                }
+            }
+        }
+        missing
+    }
+
+    /// Closes all of them; they can be bound when this returns.
+    pub async fn close(&self) {
+        let (again, open) = {
+            let mut state = self.state();
+            state.missing.clear();
+            (state.again.take(), std::mem::take(&mut state.open))
+        };
+        // It may be opening one more.
+        ended(again).await;
+        let more = std::mem::take(&mut self.state().open);
+        ended(open.into_iter().chain(more)).await;
+        self.state().missing.clear();
+    }
+}
+
+async fn ended(tasks: impl IntoIterator<Item = JoinHandle<()>>) {
+    for task in tasks {
+        task.abort();
+        // Its listener is closed when it has ended.
+        let _ = task.await;
+    }
+}
+
+/// Why a port is not open that a service had.
+pub fn taken_meanwhile(port: u16) -> String {
+    format!(
+        "port {port} of {LOOPBACK} was taken by another program; it is published again when it is free"
+    )
 }
 
 /// Binds every port, or none.
@@ -113,17 +213,6 @@ impl Bound {
     }
 }
 
-/// Starts accepting connections.
-pub fn open(bound: Vec<Bound>, handle: &Arc<Handle>) -> Published {
-    let tasks = bound.into_iter().map(|bound| {
-        let handle = handle.clone();
-        tokio::spawn(accept(bound, handle)).abort_handle()
-    });
-    Published {
-        tasks: tasks.collect(),
-    }
-}
-
 async fn accept(bound: Bound, handle: Arc<Handle>) {
     let mut callers = tokio::task::JoinSet::new();
     loop {
@@ -133,10 +222,12 @@ async fn accept(bound: Bound, handle: Arc<Handle>) {
                     callers.spawn(carry(caller, bound.port.guest_port, handle.clone()));
                 }
                 Err(error) => {
-                    // Probably out of file descriptors: wait until a connection ends.
+                    // Probably out of file descriptors: wait until a connection ends, here or
+                    // elsewhere. The port stays open.
                     tracing::warn!(%error, "could not accept a connection on a published port");
-                    if callers.join_next().await.is_none() {
-                        return;
+                    let _ = tokio::time::timeout(AGAIN, callers.join_next()).await;
+                    if callers.is_empty() {
+                        tokio::time::sleep(AGAIN).await;
                     }
                 }
             },

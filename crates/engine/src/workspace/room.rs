@@ -1,10 +1,14 @@
 //! The in-memory state of each workspace.
 
 use super::Workspaces;
-use super::supervised::Supervised;
-use crate::driver::Handle;
+use super::supervised::{STOP_GRACE, Supervised};
+use crate::blocking::blocking;
+use crate::driver::{Handle, Shared};
+use crate::home::Home;
+use crate::owned::{Keeper, Owned};
+use crate::record;
 use crate::shown::Pace;
-use crate::store::{TerminalRow, WorkspaceRow};
+use crate::store::{Store, TerminalRow, WorkspaceRecord, WorkspaceRow};
 use futures_util::stream::BoxStream;
 use jiff::Timestamp;
 use motu_core::exec::ExecEvent;
@@ -14,21 +18,80 @@ use motu_core::workspace::{Workspace, WorkspaceId};
 use motu_core::{Error, ErrorKind, Isolation, Result};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard};
-use tokio::sync::{Mutex as Turn, MutexGuard as TurnGuard};
+use tokio::sync::{Mutex as Turn, OwnedMutexGuard};
 
 use super::secrets::Secrets;
+
+/// What is stored of a workspace: its row, and the record beside its disks.
+#[derive(Debug)]
+pub(crate) struct Stored {
+    home: Home,
+    store: Store,
+}
+
+/// What changes along with a workspace's row.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Along {
+    #[default]
+    Nothing,
+    /// It is new again: its history goes.
+    Reset,
+}
+
+impl Stored {
+    pub(super) fn of(shared: &Shared) -> Stored {
+        Stored {
+            home: shared.home.clone(),
+            store: shared.store.clone(),
+        }
+    }
+
+    /// Writes the record beside the disks. A secret that only the record has stays in it.
+    pub(super) async fn record(&self, row: &WorkspaceRow) -> Result<()> {
+        let mut secrets = self.store.secrets(&row.workspace_id).await?;
+        let (home, workspace) = (self.home.clone(), row.clone());
+        blocking(move || {
+            let beside = record::read_workspace(&home.kept(&workspace.workspace_id)).into_record();
+            let same = beside.filter(|beside| beside.workspace.created_at == workspace.created_at);
+            for secret in same.into_iter().flat_map(|beside| beside.secrets) {
+                if !secrets.iter().any(|known| known.name == secret.name) {
+                    secrets.push(secret);
+                }
+            }
+            record::write_workspace(&home, &WorkspaceRecord { workspace, secrets })
+        })
+        .await
+    }
+}
+
+impl Keeper<WorkspaceRow> for Stored {
+    type Along = Along;
+
+    /// Side by side: each waits for the host's disk, and either restores the other.
+    async fn keep(&self, row: &WorkspaceRow, along: Along) -> Result<()> {
+        let stored = async {
+            match along {
+                Along::Nothing => self.store.update_workspace(row).await,
+                Along::Reset => self.store.reset_workspace(row).await,
+            }
+        };
+        // Both are done before the next change, whichever fails.
+        let (recorded, stored) = tokio::join!(self.record(row), stored);
+        recorded.and(stored)
+    }
+}
 
 /// One workspace.
 #[derive(Debug)]
 pub struct Room {
     pub(super) id: WorkspaceId,
-    row: Mutex<WorkspaceRow>,
+    pub(super) row: Arc<Owned<WorkspaceRow, Stored>>,
     /// Held while the workspace as a whole is changed: stop, start, reset, fork, snapshots, delete.
-    turn: Turn<()>,
+    turn: Arc<Turn<()>>,
     /// Held while a patch or push changes files, so that two do not interleave.
     pub(super) edit: Turn<()>,
-    /// Held while a service is given its name.
-    pub(super) naming: Turn<()>,
+    /// Held while a service is given its name, and while none may be.
+    pub(super) naming: Arc<Turn<()>>,
     pub(super) secrets: Secrets,
     /// Shells opened before this time have ended with their machine.
     shells_since: Mutex<Timestamp>,
@@ -36,13 +99,14 @@ pub struct Room {
 }
 
 impl Room {
-    pub(super) fn new(row: WorkspaceRow, secrets: Secrets) -> Room {
+    /// A workspace whose row is stored.
+    pub(super) fn new(row: WorkspaceRow, secrets: Secrets, shared: &Shared) -> Room {
         Room {
             id: row.workspace_id.clone(),
-            row: Mutex::new(row),
-            turn: Turn::new(()),
+            row: Owned::new(row, Stored::of(shared)),
+            turn: Arc::default(),
             edit: Turn::new(()),
-            naming: Turn::new(()),
+            naming: Arc::default(),
             secrets,
             shells_since: Mutex::new(Timestamp::UNIX_EPOCH),
             services: Mutex::default(),
@@ -81,10 +145,8 @@ impl Room {
         &self.secrets
     }
 
-    pub(super) fn row(&self) -> MutexGuard<'_, WorkspaceRow> {
-        self.row
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    pub(super) fn row(&self) -> Arc<WorkspaceRow> {
+        self.row.row()
     }
 
     pub(super) fn services(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Supervised>>> {
@@ -93,14 +155,21 @@ impl Room {
             .unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
+    /// Keeps services from being started, while this is held. A guest that does not answer one that
+    /// is being started is not waited for.
+    pub(super) async fn no_new_services(&self) -> Option<OwnedMutexGuard<()>> {
+        let naming = self.naming.clone().lock_owned();
+        tokio::time::timeout(STOP_GRACE, naming).await.ok()
+    }
+
     /// Waits for the right to change the workspace as a whole.
-    pub(crate) async fn wait_turn(&self) -> TurnGuard<'_, ()> {
-        self.turn.lock().await
+    pub(crate) async fn wait_turn(&self) -> OwnedMutexGuard<()> {
+        self.turn.clone().lock_owned().await
     }
 
     /// The right to change the workspace as a whole; a conflict if it is taken.
-    pub(super) fn take_turn(&self) -> Result<TurnGuard<'_, ()>> {
-        self.turn.try_lock().map_err(|_| {
+    pub(super) fn take_turn(&self) -> Result<OwnedMutexGuard<()>> {
+        self.turn.clone().try_lock_owned().map_err(|_| {
             Error::conflict(format!(
                 "workspace {} is being stopped, started, reset, saved or deleted",
                 self.id
@@ -191,12 +260,10 @@ impl Workspaces {
         let checkpoint_count = self.checkpoint_count(&room.id).await?;
         let (service_count, running_service_count) = {
             let services = room.services();
-            let alive = services
-                .values()
-                .filter(|one| one.status().state.is_alive());
+            let alive = services.values().filter(|one| one.is_alive());
             (services.len() as u64, alive.count() as u64)
         };
-        let row = room.row().clone();
+        let row = WorkspaceRow::clone(&room.row());
         Ok(Workspace {
             workspace_id: room.id.clone(),
             name: row.name,

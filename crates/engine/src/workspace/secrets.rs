@@ -123,10 +123,15 @@ impl Secrets {
         let mut variables = BTreeMap::new();
         for mapping in wanted {
             let found = self.all.iter().find(|one| one.name == mapping.secret);
+            // It is not quoted: it may be a value that was taken for a name.
             let secret = found.ok_or_else(|| {
-                let name: String = mapping.secret.chars().take(64).collect();
-                Error::not_found(format!("the workspace has no secret {name:?}"))
-                    .hint("secrets are given when a workspace is created")
+                let names: Vec<&str> = self.all.iter().map(|one| one.name.as_str()).collect();
+                Error::not_found("the workspace has no secret of the name that is asked for").hint(
+                    match names.is_empty() {
+                        true => "secrets are given when a workspace is created".to_string(),
+                        false => format!("it has: {}", names.join(", ")),
+                    },
+                )
             })?;
             let variable = mapping.variable.as_ref().unwrap_or(&mapping.secret);
             if variables

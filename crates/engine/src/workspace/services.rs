@@ -5,28 +5,24 @@
 //! process by its tag.
 
 use super::Workspaces;
+use super::beginning::{Beginning, watch_over};
 use super::checks;
-use super::probes::{self, Scene};
-use super::publish::{self, Published};
+use super::probes;
+use super::publish;
 use super::room::{Room, in_words};
-use super::supervised::{Supervised, last_words, logs, start_of};
-use super::watching::Watcher;
+use super::supervised::{Supervised, last_words, start_of};
 use crate::driver::Handle;
-use crate::guest::Guest;
+use crate::owned::to_the_end;
 use crate::shown::Pace;
 use crate::store::ServiceRow;
 use jiff::Timestamp;
 use motu_core::exec::{AttachFrom, ExecSession, Selector};
 use motu_core::hint;
-use motu_core::hint::{field, verb};
+use motu_core::hint::verb;
 use motu_core::sandbox::State;
 use motu_core::workspace::*;
-use motu_core::{Error, ErrorKind, Result, id, limits};
+use motu_core::{Error, Result, id, limits};
 use std::sync::Arc;
-use std::time::Duration;
-
-/// A service without a probe has failed to start if it ends with an error within this time.
-const AT_ONCE: Duration = Duration::from_millis(250);
 
 /// The service of that name.
 pub fn named(room: &Room, name: &str) -> Result<Arc<Supervised>> {
@@ -50,89 +46,60 @@ impl Workspaces {
         let patience = limits::READY_TIMEOUT_SECONDS.resolve(request.ready_timeout_seconds)?;
         let interval = limits::READY_INTERVAL_MS.resolve(request.ready_interval_ms)?;
         let (room, handle) = self.room(id).await?;
-        let guest = handle.guest().map_err(in_words)?;
-        // Held until the name is taken, so that two concurrent starts of one name conflict.
-        let naming = room.naming.lock().await;
-        self.room_for(&room, &request.service_name).await?;
+        // Held until the name is taken, so that two concurrent starts of one name conflict, and
+        // while the machine is replaced.
+        let naming = room.naming.clone().lock_owned().await;
+        handle.guest().map_err(in_words)?;
+        let before = self.room_for(&room, &request.service_name).await?;
         let policy = room.row().network_policy;
         let bound = publish::bind(&request.published_ports, policy).await?;
         let published_ports = bound.iter().map(publish::Bound::port).collect();
         let cwd = request.cwd.clone().unwrap_or_else(|| self.workdir(&handle));
-        let row = new_row(id, &request, cwd, published_ports);
+        let row = ServiceRow {
+            ready_timeout_seconds: Some(patience),
+            ready_interval_ms: Some(interval),
+            ..new_row(id, &request, cwd, published_ports)
+        };
         let environment = room.secrets.environment(&request.secret_env)?;
         let start = start_of(&self.sandboxes.config, &row, environment)?;
-        // Stored before it runs: a restarted daemon finds the process, or learns that it never
-        // began.
-        self.sandboxes.shared.store.put_service(&row).await?;
-        let started = match guest.start_background(start).await {
-            Ok(started) => started,
-            Err(error) => {
-                self.forget_service(&room, &row).await?;
-                return Err(in_words(handle.explain_soon(error).await));
-            }
+        let beginning = Beginning {
+            service: Supervised::new(row, self.sandboxes.shared.store.clone()),
+            before,
+            start,
+            bound,
+            room,
+            handle,
+            config: self.sandboxes.config.clone(),
+            store: self.sandboxes.shared.store.clone(),
+            naming,
         };
-        let published = publish::open(bound, &handle);
-        let service = Arc::new(Supervised::new(
-            row,
-            published,
-            self.sandboxes.shared.store.clone(),
-        ));
-        service
-            .change(|row| row.status.pid = Some(started.pid))
-            .await;
-        room.services()
-            .insert(request.service_name.clone(), service.clone());
-        drop(naming);
-        self.watch_over(&service, &room, &handle)?;
-        let waiting = self.until_ready(&service, &guest, Duration::from_millis(interval));
-        match tokio::time::timeout(Duration::from_secs(patience), waiting).await {
-            Ok(ready) => ready?,
-            Err(_) => {
-                let reason = format!("it was not ready after {patience} s");
-                service.end(&reason).await;
-                let late = service.failed_to_start(ErrorKind::Timeout, "did not start");
-                return Err(late.hint(hint![
-                    logs(id, &request.service_name),
-                    " shows its output; ",
-                    field("ready_timeout_seconds"),
-                    " gives it longer",
-                ]));
-            }
-        }
+        // What has begun is finished when the caller has gone: no process is without a service.
+        let (service, readying) = to_the_end(beginning.begin()).await?;
+        to_the_end(readying.run()).await?;
         Ok(service.status())
     }
 
-    /// Removes a service that did not start; an ended one of the same name is restored.
-    async fn forget_service(&self, room: &Room, row: &ServiceRow) -> Result<()> {
-        let before = room.services().get(&row.status.service_name).cloned();
-        match before {
-            Some(before) => self.sandboxes.shared.store.put_service(&before.row()).await,
-            None => self.sandboxes.shared.store.delete_service(row).await,
-        }
-    }
-
     /// Makes room for a service: the name must be free or its service ended, and at the limit the
-    /// one that ended first is removed.
-    async fn room_for(&self, room: &Room, name: &str) -> Result<()> {
+    /// one that ended first is removed. Returns the ended one that has the name.
+    async fn room_for(&self, room: &Room, name: &str) -> Result<Option<Arc<Supervised>>> {
         let most = limits::SERVICES;
         let first_ended = {
             let services = room.services();
             match services.get(name) {
-                Some(old) if old.status().state.is_alive() => {
+                Some(old) if old.is_alive() => {
                     return Err(
                         Error::conflict(format!("service {name:?} is running already"))
                             .hint("stop it first, or choose another name"),
                     );
                 }
-                Some(_) => return Ok(()),
-                None if (services.len() as u64) < most.max => return Ok(()),
+                Some(old) => return Ok(Some(old.clone())),
+                None if (services.len() as u64) < most.max => return Ok(None),
                 None => {}
             }
-            let ended = services.values().map(|one| one.row());
-            let ended = ended.filter(|row| !row.status.state.is_alive());
-            ended.min_by_key(|row| row.status.ended_at)
+            let ended = services.values().filter(|one| !one.is_alive());
+            ended.min_by_key(|one| one.row().status.ended_at).cloned()
         };
-        let Some(row) = first_ended else {
+        let Some(oldest) = first_ended else {
             return Err(Error::limit(format!(
                 "{} services of the workspace are running; that is {}",
                 most.max, most.name
@@ -142,122 +109,40 @@ impl Workspaces {
                 " ends one"
             ]));
         };
-        self.sandboxes.shared.store.delete_service(&row).await?;
+        let row = oldest.row();
+        let deleting = self.sandboxes.shared.store.delete_service(&row);
+        oldest.row.remove(deleting).await?;
         room.services().remove(&row.status.service_name);
-        Ok(())
+        Ok(None)
     }
 
-    /// Waits for the probe; a service without one is ready when it runs.
-    async fn until_ready(
-        &self,
-        service: &Arc<Supervised>,
-        guest: &Guest,
-        interval: Duration,
-    ) -> Result<()> {
-        let row = service.row();
-        if let Some(readiness) = &row.status.readiness {
-            let scene = Scene {
-                guest,
-                config: &self.sandboxes.config,
-                workdir: &row.status.cwd,
-                interval,
-                logged: service.logged.subscribe(),
-            };
-            tokio::select! {
-                biased;
-                ready = probes::wait(readiness, scene) => ready?,
-                () = service.gone() => {}
-            }
-        } else if row.status.restart == Restart::Never {
-            let _ = tokio::time::timeout(AT_ONCE, service.gone()).await;
-        }
-        let status = service.status();
-        if !status.state.is_alive() && status.readiness.is_some() {
-            let what = "ended before it was ready";
-            return Err(service.failed_to_start(ErrorKind::Unavailable, what));
-        }
-        if status.state == ServiceState::Failed {
-            return Err(service.failed_to_start(ErrorKind::Unavailable, "ended at once"));
-        }
-        if status.state == ServiceState::Starting {
-            service
-                .change(|row| {
-                    row.status.state = ServiceState::Running;
-                    row.status.ready_at = Some(Timestamp::now());
-                })
-                .await;
-        }
-        Ok(())
-    }
-
-    /// Starts the supervising task.
-    fn watch_over(
-        &self,
-        service: &Arc<Supervised>,
-        room: &Arc<Room>,
-        handle: &Arc<Handle>,
-    ) -> Result<()> {
-        let pattern = match &service.status().readiness {
-            Some(Readiness::Log { pattern }) => Some(probes::pattern_of(pattern)?),
-            _ => None,
-        };
-        let watcher = Watcher {
-            service: service.clone(),
-            room: room.clone(),
-            handle: handle.clone(),
-            config: self.sandboxes.config.clone(),
-            pattern,
-        };
-        tokio::spawn(watcher.run());
-        Ok(())
-    }
-
-    /// Adopts the services of a previous daemon; running ones are supervised again.
+    /// Adopts the services of a previous daemon. Those whose machine lives are supervised again, and
+    /// waited for if they were not ready.
     pub(super) async fn adopt_services(
         &self,
         room: &Arc<Room>,
         handle: &Arc<Handle>,
     ) -> Result<()> {
+        let lives = matches!(handle.state(), State::Running | State::Paused);
         for row in self.sandboxes.shared.store.services(&room.id).await? {
             let name = row.status.service_name.clone();
-            let alive = row.status.state.is_alive();
-            let wanted: Vec<Publish> = row
-                .status
-                .published_ports
-                .iter()
-                .map(|port| Publish {
-                    guest_port: port.guest_port,
-                    host_port: Some(port.host_port),
-                })
-                .collect();
-            let policy = room.row().network_policy;
-            let published = match alive && handle.state() == State::Running {
-                true => match publish::bind(&wanted, policy).await {
-                    Ok(bound) => publish::open(bound, handle),
-                    Err(error) => {
-                        tracing::warn!(service = name, %error, "could not publish the ports of an adopted service");
-                        Published::default()
-                    }
-                },
-                false => Published::default(),
-            };
-            let service = Arc::new(Supervised::new(
-                row,
-                published,
-                self.sandboxes.shared.store.clone(),
-            ));
+            let (state, ports) = (row.status.state, row.status.published_ports.clone());
+            let store = self.sandboxes.shared.store.clone();
+            let service = Arc::new(Supervised::new(row, store));
             room.services().insert(name, service.clone());
-            if !alive {
+            if !state.is_alive() {
                 continue;
             }
-            if handle.state() == State::Running {
-                service
-                    .change(|row| row.status.state = ServiceState::Running)
-                    .await;
-                self.watch_over(&service, room, handle)?;
-            } else {
+            if !lives {
                 let reason = Some("its machine ended".to_string());
                 service.close(ServiceState::Stopped, reason, None).await;
+                continue;
+            }
+            service.ports.open_again(ports, handle).await;
+            let config = &self.sandboxes.config;
+            let readying = watch_over(&service, room, handle, config)?;
+            if service.row().status.ready_at.is_none() {
+                tokio::spawn(readying.go_on());
             }
         }
         Ok(())
@@ -267,14 +152,20 @@ impl Workspaces {
         let (room, handle) = self.room(id).await?;
         let service = named(&room, name)?;
         handle.touch();
-        service.end("it was stopped").await;
+        service.end(ServiceState::Stopped, "it was stopped").await?;
         Ok(service.status())
     }
 
-    /// Ends all services before their machine ends.
-    pub(super) async fn quiet(&self, room: &Room, reason: &str) {
+    /// Ends all services before their machine ends. Those of a machine that is paused end with it.
+    pub(super) async fn quiet(&self, room: &Room, handle: &Handle, reason: &str) {
         let services: Vec<_> = room.services().values().cloned().collect();
-        let ends = services.iter().map(|service| service.end(reason));
+        let ends = services.iter().map(|service| async move {
+            match handle.state() {
+                // The machine ends whatever a service does.
+                State::Running => drop(service.end(ServiceState::Stopped, reason).await),
+                _ => service.ask_to_end(ServiceState::Stopped, reason),
+            }
+        });
         futures_util::future::join_all(ends).await;
     }
 
@@ -296,7 +187,8 @@ impl Workspaces {
             Ok(guest) => last_words(&guest, &row.tag, usize::MAX).await.ok(),
             Err(_) => None,
         };
-        let (stdout, stderr, lost) = live.unwrap_or((row.stdout, row.stderr, row.cut));
+        let (stdout, stderr, lost) =
+            live.unwrap_or_else(|| (row.stdout.clone(), row.stderr.clone(), row.cut));
         let (stdout, stdout_cut) = tail(&room.secrets.redact(&stdout), lines);
         let (stderr, stderr_cut) = tail(&room.secrets.redact(&stderr), lines);
         Ok(ServiceLogs {
@@ -313,12 +205,20 @@ impl Workspaces {
         let row = named(&room, name)?.row();
         let guest = handle.guest().map_err(in_words)?;
         let session = guest
-            .attach(Selector::Tag(row.tag), AttachFrom::Newest)
+            .attach(Selector::Tag(row.tag.clone()), AttachFrom::Newest)
             .await?;
         Ok(ExecSession::new(
             room.secrets.redacted(session.events, Pace::Pipe),
             session.input,
         ))
+    }
+}
+
+/// Forgets all services, whose rows are removed: nothing is stored of them any more.
+pub(super) async fn forget_services(room: &Room) {
+    let services = std::mem::take(&mut *room.services());
+    for service in services.into_values() {
+        service.row.retire().await;
     }
 }
 
@@ -354,6 +254,8 @@ fn new_row(
         stdout: String::new(),
         stderr: String::new(),
         cut: false,
+        ready_timeout_seconds: None,
+        ready_interval_ms: None,
     }
 }
 

@@ -1,9 +1,10 @@
 //! One service: its status, its start, the end of its output.
 
-use super::publish::Published;
+use super::publish::{self, Ports};
 use super::ring::{self, Enough};
 use crate::admission::{Follow, command};
 use crate::guest::Guest;
+use crate::owned::{Keeper, Owned};
 use crate::store::{ServiceRow, Store};
 use jiff::Timestamp;
 use motu_core::config::Config;
@@ -13,6 +14,7 @@ use motu_core::hint::{Verb, verb};
 use motu_core::workspace::*;
 use motu_core::{Error, ErrorKind, Program, Result};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
 
@@ -32,46 +34,79 @@ pub(super) fn logs(id: &WorkspaceId, name: &str) -> Verb {
         .with("name", name)
 }
 
+/// How a service that is asked to end is to be shown afterwards.
+#[derive(Clone, Debug)]
+pub(super) struct Ending {
+    pub state: ServiceState,
+    pub reason: String,
+}
+
+/// The store of services.
+#[derive(Debug)]
+pub(super) struct Services(Store);
+
+impl Keeper<ServiceRow> for Services {
+    type Along = ();
+
+    async fn keep(&self, row: &ServiceRow, (): ()) -> Result<()> {
+        // Nothing is stored where the workspace is gone: there is nobody to tell.
+        self.0.put_service(row).await.map(drop)
+    }
+}
+
 /// A service and the channel to its supervising task.
 #[derive(Debug)]
 pub struct Supervised {
-    row: watch::Sender<ServiceRow>,
-    /// Set to the reason when the service is to be ended.
-    pub(super) ending: watch::Sender<Option<String>>,
+    pub(super) row: Arc<Owned<ServiceRow, Services>>,
+    /// Set when the service is to be ended.
+    pub(super) ending: watch::Sender<Option<Ending>>,
     ended: Notify,
     pub(super) logged: watch::Sender<bool>,
-    pub(super) published: std::sync::Mutex<Published>,
-    store: Store,
+    pub(super) ports: Arc<Ports>,
 }
 
 impl Supervised {
-    pub(super) fn new(row: ServiceRow, published: Published, store: Store) -> Supervised {
+    pub(super) fn new(row: ServiceRow, store: Store) -> Supervised {
         Supervised {
-            row: watch::Sender::new(row),
+            row: Owned::new(row, Services(store)),
             ending: watch::Sender::new(None),
             ended: Notify::new(),
             logged: watch::Sender::new(false),
-            published: std::sync::Mutex::new(published),
-            store,
+            ports: Arc::default(),
         }
     }
 
+    /// What is known of it. Ports that it should have and that are somebody else's are not shown as
+    /// its own.
     pub fn status(&self) -> ServiceStatus {
-        self.row.borrow().status.clone()
-    }
-
-    pub(super) fn row(&self) -> ServiceRow {
-        self.row.borrow().clone()
-    }
-
-    /// Changes the row, in the store first.
-    pub(super) async fn change(&self, change: impl FnOnce(&mut ServiceRow)) {
-        let mut row = self.row();
-        change(&mut row);
-        if let Err(error) = self.store.put_service(&row).await {
-            tracing::warn!(service = row.status.service_name, %error, "could not store the state of a service");
+        let mut status = self.row.row().status.clone();
+        let missing = self.ports.missing();
+        if !status.state.is_alive() || missing.is_empty() {
+            return status;
         }
-        self.row.send_replace(row);
+        status
+            .published_ports
+            .retain(|port| !missing.contains(&port.host_port));
+        let taken = missing.iter().map(|port| publish::taken_meanwhile(*port));
+        let reasons = status.reason.take().into_iter().chain(taken);
+        status.reason = Some(reasons.collect::<Vec<_>>().join("; "));
+        status
+    }
+
+    pub(super) fn row(&self) -> Arc<ServiceRow> {
+        self.row.row()
+    }
+
+    pub(super) fn is_alive(&self) -> bool {
+        self.row().status.state.is_alive()
+    }
+
+    /// Writes down what has happened to the service.
+    pub(super) async fn learn(&self, fact: impl FnOnce(&mut ServiceRow)) {
+        if let Err(error) = self.row.learn(fact).await {
+            let service = self.row().status.service_name.clone();
+            tracing::warn!(service, %error, "could not store the state of a service");
+        }
     }
 
     pub(super) async fn close(
@@ -80,12 +115,9 @@ impl Supervised {
         reason: Option<String>,
         exit_code: Option<i32>,
     ) {
-        // Ports close with the service.
-        *self
-            .published
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner()) = Published::default();
-        self.change(|row| {
+        // Ports close with the service: whoever is told that it has ended can bind them.
+        self.ports.close().await;
+        self.learn(|row| {
             row.status.state = state;
             row.status.reason = reason;
             row.status.exit_code = exit_code;
@@ -101,22 +133,45 @@ impl Supervised {
         let ended = self.ended.notified();
         tokio::pin!(ended);
         ended.as_mut().enable();
-        if self.status().state.is_alive() {
+        if self.is_alive() {
             ended.await;
         }
     }
 
+    /// Asks for the end of the service, as one that was stopped for a reason.
+    pub(super) fn ask_to_end(&self, state: ServiceState, reason: &str) {
+        let reason = reason.to_string();
+        self.ending.send_replace(Some(Ending { state, reason }));
+    }
+
     /// Ends the service and waits for it.
-    pub(super) async fn end(&self, reason: &str) {
-        self.ending.send_replace(Some(reason.to_string()));
-        let _ = tokio::time::timeout(STOP_GRACE * 3, self.gone()).await;
+    pub(super) async fn end(&self, state: ServiceState, reason: &str) -> Result<()> {
+        self.ask_to_end(state, reason);
+        let patience = STOP_GRACE * 3;
+        tokio::time::timeout(patience, self.gone())
+            .await
+            .map_err(|_| {
+                let row = self.row();
+                let (id, name) = (&row.status.workspace_id, &row.status.service_name);
+                let seconds = patience.as_secs();
+                Error::new(
+                    ErrorKind::Timeout,
+                    format!(
+                        "service {name:?} has not ended in {seconds} s; it is still being ended"
+                    ),
+                )
+                .hint(hint![
+                    verb("stop_workspace").with("id", id.as_str()),
+                    " ends everything in it"
+                ])
+            })
     }
 
     /// The error of a service that did not start: how it ended, and its last output.
     pub(super) fn failed_to_start(&self, kind: ErrorKind, what: &str) -> Error {
         let row = self.row();
         let name = &row.status.service_name;
-        let reason = row.status.reason.unwrap_or_default();
+        let reason = row.status.reason.as_deref().unwrap_or_default();
         let said = match row.stderr.trim().is_empty() {
             true => &row.stdout,
             false => &row.stderr,

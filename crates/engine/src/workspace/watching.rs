@@ -1,14 +1,15 @@
 //! The task that supervises one service: notices its end, and restarts it if the policy says so.
 
 use super::room::Room;
-use super::supervised::{LAST_WORDS, STOP_GRACE, Supervised, last_words, start_of};
+use super::supervised::{Ending, LAST_WORDS, STOP_GRACE, Supervised, last_words, start_of};
 use crate::driver::Handle;
 use futures_util::StreamExt;
 use jiff::Timestamp;
 use motu_core::config::Config;
 use motu_core::exec::{AttachFrom, ExecEvent, Exited, Selector};
+use motu_core::sandbox::State;
 use motu_core::workspace::{Restart, ServiceState};
-use motu_core::{Error, Result, id};
+use motu_core::{Error, ErrorKind, Result, id};
 use regex::bytes::Regex;
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,18 +39,24 @@ impl Watcher {
             let began = tokio::time::Instant::now();
             let ended = self.follow().await;
             let asked = self.service.ending.borrow().clone();
-            if let Some(reason) = asked {
+            if let Some(ending) = asked {
                 let code = ended.as_ref().ok().map(|exited| exited.exit_code);
-                let ready = reason.starts_with("it was not ready");
-                let state = if ready {
-                    ServiceState::Failed
-                } else {
-                    ServiceState::Stopped
-                };
-                return self.service.close(state, Some(reason), code).await;
+                let reason = Some(ending.reason);
+                return self.service.close(ending.state, reason, code).await;
             }
             let exited = match ended {
-                Ok(exited) => exited,
+                Ok(exited) if !again(self.service.row().status.restart, &exited) => {
+                    let state = match exited.exit_code {
+                        0 => ServiceState::Exited,
+                        _ => ServiceState::Failed,
+                    };
+                    let reason = Some(how(&exited));
+                    let code = Some(exited.exit_code);
+                    return self.service.close(state, reason, code).await;
+                }
+                Ok(exited) => Some(exited),
+                // The daemon ended between storing that it is started again and starting it.
+                Err(error) if error.kind == ErrorKind::NotFound && self.was_restarting() => None,
                 Err(error) => {
                     let reason = Some(self.handle.explain_soon(error).await.message);
                     return self
@@ -58,21 +65,10 @@ impl Watcher {
                         .await;
                 }
             };
-            if !again(self.service.status().restart, &exited) {
-                let state = match exited.exit_code {
-                    0 => ServiceState::Exited,
-                    _ => ServiceState::Failed,
-                };
-                let reason = Some(how(&exited));
-                return self
-                    .service
-                    .close(state, reason, Some(exited.exit_code))
-                    .await;
-            }
             if began.elapsed() > RECOVERED {
                 pause = FIRST_PAUSE;
             }
-            if let Err(error) = self.start_again(&exited, pause).await {
+            if let Err(error) = self.start_again(exited.as_ref(), pause).await {
                 let reason = Some(format!("it could not be started again: {}", error.message));
                 return self.service.close(ServiceState::Failed, reason, None).await;
             }
@@ -80,10 +76,26 @@ impl Watcher {
         }
     }
 
+    /// Whether the next thing to do was to start it again.
+    fn was_restarting(&self) -> bool {
+        let row = self.service.row();
+        row.status.state == ServiceState::Starting && row.status.restart_count > 0
+    }
+
+    /// Waits while the machine is paused: what is in it has not ended. A daemon that comes back may
+    /// find it so.
+    async fn awake(&self) {
+        let mut machine = self.handle.watch();
+        let _ = machine
+            .wait_for(|sandbox| sandbox.state != State::Paused)
+            .await;
+    }
+
     /// Follows the process to its end, and ends it when asked to.
     async fn follow(&self) -> Result<Exited> {
-        let guest = self.handle.guest()?;
-        let tag = self.service.row().tag;
+        self.awake().await;
+        let guest = self.handle.look()?;
+        let tag = self.service.row().tag.clone();
         let selector = Selector::Tag(tag.clone());
         let mut session = guest.attach(selector.clone(), AttachFrom::Oldest).await?;
         let mut ending = self.service.ending.subscribe();
@@ -123,38 +135,49 @@ impl Watcher {
                 self.room.secrets.redact(&stderr),
             );
             self.service
-                .change(|row| (row.stdout, row.stderr, row.cut) = (stdout, stderr, cut))
+                .learn(|row| (row.stdout, row.stderr, row.cut) = (stdout, stderr, cut))
                 .await;
         }
         Ok(exited)
     }
 
-    async fn start_again(&self, exited: &Exited, pause: Duration) -> Result<()> {
-        let reason = how(exited);
-        self.service
-            .change(|row| {
-                row.status.state = ServiceState::Starting;
-                row.status.reason = Some(format!("{reason}; it is started again"));
-                row.status.exit_code = Some(exited.exit_code);
-                row.status.pid = None;
-            })
-            .await;
+    async fn start_again(&self, exited: Option<&Exited>, pause: Duration) -> Result<()> {
+        if let Some(exited) = exited {
+            let reason = how(exited);
+            self.service
+                .learn(|row| {
+                    row.status.state = ServiceState::Starting;
+                    row.status.reason = Some(format!("{reason}; it is started again"));
+                    row.status.exit_code = Some(exited.exit_code);
+                    row.status.pid = None;
+                })
+                .await;
+        }
         let mut ending = self.service.ending.subscribe();
         if tokio::time::timeout(pause, asked_for(&mut ending)).await == Ok(true) {
             return Ok(());
         }
-        let mut row = self.service.row();
-        row.tag = format!("service-{}", id::random_name(12));
+        self.awake().await;
+        // Stored before it runs: a daemon that comes back knows the process by its tag, and does not
+        // start it a second time.
+        let tag = format!("service-{}", id::random_name(12));
+        self.service
+            .learn(|row| {
+                row.tag = tag;
+                row.status.restart_count += 1;
+                row.status.started_at = Timestamp::now();
+            })
+            .await;
+        let row = self.service.row();
         let secrets = self.room.secrets.environment(&row.secret_env)?;
         let start = start_of(&self.config, &row, secrets)?;
         let started = self.handle.guest()?.start_background(start).await?;
-        let tag = row.tag;
         self.service
-            .change(|row| {
-                row.tag = tag;
-                row.status.state = ServiceState::Running;
-                row.status.restart_count += 1;
-                row.status.started_at = Timestamp::now();
+            .learn(|row| {
+                // One that was never ready is still waited for.
+                if row.status.readiness.is_none() || row.status.ready_at.is_some() {
+                    row.status.state = ServiceState::Running;
+                }
                 row.status.pid = Some(started.pid);
             })
             .await;
@@ -163,7 +186,7 @@ impl Watcher {
 }
 
 /// Waits for a request to end; false if the sender is gone.
-async fn asked_for(ending: &mut watch::Receiver<Option<String>>) -> bool {
+async fn asked_for(ending: &mut watch::Receiver<Option<Ending>>) -> bool {
     ending.wait_for(Option::is_some).await.is_ok()
 }
 

@@ -22,6 +22,7 @@ use jiff::Timestamp;
 use crate::{
     catalog::{CatalogEntry, Variant},
     error::EnvironmentError,
+    held::Hold,
     process::Cancel,
     progress::{Progress, ProgressEvent},
     store::{BlobRecord, NameRecord, Package, Staging, Store},
@@ -82,8 +83,9 @@ impl Reporter {
 }
 
 impl Build {
-    /// Builds and stores the environment, unless another process just did.
-    pub fn run(&self) -> Result<(), EnvironmentError> {
+    /// Builds and stores the environment, unless another process just did. It is held until the
+    /// caller has looked at it.
+    pub fn run(&self) -> Result<Hold, EnvironmentError> {
         let result = self.run_unless_cancelled();
         if result.is_err() && self.cancel.is_cancelled() {
             return Err(EnvironmentError::Cancelled {
@@ -93,10 +95,15 @@ impl Build {
         result
     }
 
-    fn run_unless_cancelled(&self) -> Result<(), EnvironmentError> {
+    fn run_unless_cancelled(&self) -> Result<Hold, EnvironmentError> {
         let _alone = self.wait_for_turn()?;
-        if is_current(&self.store, &self.entry)? {
-            return Ok(());
+        let packages = self.store.package_cache();
+        let (_packages_stay, ()) = self.store.holds().take_cache(&packages, || ());
+        if is_current(&self.store, &self.entry)?
+            && let Some(record) = self.store.name(&self.entry.name)?
+            && let Ok((hold, _)) = self.store.hold_there(&record.digest)
+        {
+            return Ok(hold);
         }
         let reporter = Reporter::new(self.progress.clone());
         reporter.say("resolve", format!("preparing {}", self.entry.name));
@@ -142,7 +149,7 @@ impl Build {
         staging: &Staging,
         summary: Summary,
         built: Built,
-    ) -> Result<(), EnvironmentError> {
+    ) -> Result<Hold, EnvironmentError> {
         let now = Timestamp::now().to_string();
         let blob = BlobRecord {
             format_version: BlobRecord::VERSION,
@@ -155,6 +162,7 @@ impl Build {
             packages: built.packages,
             recipe: Some(self.entry.clone()),
         };
+        let hold = self.store.hold(&summary.digest);
         let name = NameRecord {
             format_version: NameRecord::VERSION,
             name: self.entry.name.clone(),
@@ -162,11 +170,14 @@ impl Build {
             pulled_at: now,
             recipe_hash: self.entry.recipe_hash(),
             image: None,
+            owner: Some(String::new()),
+            made_for: None,
         };
         if self.cancel.is_cancelled() {
             return Err(EnvironmentError::Cancelled { name: name.name });
         }
-        self.store.commit(staging, &blob, &name)
+        self.store.commit(staging, &blob, &name)?;
+        Ok(hold)
     }
 
     /// The error for a failed program, with the end of its output.

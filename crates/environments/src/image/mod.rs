@@ -28,12 +28,14 @@ use crate::{
     about::{ImageInfo, LayerInfo},
     error::EnvironmentError,
     finish,
+    held::Hold,
     layer::{self, Merged, index::Section},
-    oci::{RegistryOptions, manifest::Settings},
+    oci::{Account, RegistryOptions, manifest::Settings},
     process::Cancel,
     progress::{Progress, ProgressEvent},
     reference::Origin,
     store::{BlobRecord, NameRecord, Staging, Store},
+    title::Title,
     tree::{Captured, Summary},
     unpack::{Failure, unpack},
 };
@@ -47,12 +49,16 @@ const REPORT_BYTES: u64 = 8 << 20;
 /// One import and what it may use.
 pub(crate) struct Import {
     pub store: Arc<Store>,
-    /// The name the environment is stored under.
+    /// The image in messages.
     pub name: String,
+    /// What the environment is stored as.
+    pub title: Title,
     pub origin: Origin,
     pub progress: Progress,
     pub cancel: Cancel,
     pub options: RegistryOptions,
+    /// On whose account the network is asked.
+    pub account: Account,
     /// The runtime that drives connections.
     pub runtime: Handle,
 }
@@ -67,8 +73,9 @@ struct Found {
 }
 
 impl Import {
-    /// Makes the environment, unless the same one is installed.
-    pub fn run(&self) -> Result<(), EnvironmentError> {
+    /// Makes the environment, unless the same one is installed. It is held until the caller has
+    /// looked at it.
+    pub fn run(&self) -> Result<Hold, EnvironmentError> {
         let result = self.run_unless_cancelled();
         if result.is_err() && self.cancel.is_cancelled() {
             return Err(EnvironmentError::Cancelled {
@@ -78,16 +85,18 @@ impl Import {
         result
     }
 
-    fn run_unless_cancelled(&self) -> Result<(), EnvironmentError> {
+    fn run_unless_cancelled(&self) -> Result<Hold, EnvironmentError> {
         let name = self.name.clone();
-        let _alone = self.store.lock_pull(&name, &self.cancel, || {
+        let _alone = self.store.lock_pull(&self.title.name, &self.cancel, || {
             self.progress
                 .say("wait", "another process pulls this environment");
         })?;
         self.progress.say("resolve", format!("looking for {name}"));
         self.store.privilege().check()?;
-        let installed = self.installed(&name)?;
+        let (installed, there) = self.installed()?.unzip();
         let staging = self.store.stage()?;
+        let layers = self.store.layer_cache();
+        let (_layers_stay, ()) = self.store.holds().take_cache(&layers, || ());
         let found = match &self.origin {
             Origin::Registry(reference) => self.read_registry(reference, installed.as_deref())?,
             Origin::OciLayout(path, tag) => {
@@ -102,25 +111,28 @@ impl Import {
             Origin::Tar(path) => self.read_tar(path, installed.as_deref())?,
             Origin::Directory(path) => Some(self.read_directory(path, &staging)?),
         };
-        match found {
-            Some(found) => self.store(&name, &staging, found),
-            None => Ok(()),
+        match (found, there) {
+            (Some(found), _) => self.store(&name, &staging, found),
+            (None, Some(there)) => Ok(there),
+            (None, None) => Err(EnvironmentError::NotInstalled { name }),
         }
     }
 
-    /// The origin of the installed environment with this name, if it is complete.
-    fn installed(&self, name: &str) -> Result<Option<String>, EnvironmentError> {
-        match self.store.name(name) {
-            Ok(Some(record)) if self.store.blob_record(&record.digest).is_ok() => {
-                Ok(Some(record.recipe_hash))
+    /// The origin of the installed environment with this title, if it is complete, and a hold on it.
+    fn installed(&self) -> Result<Option<(String, Hold)>, EnvironmentError> {
+        match self.store.name(&self.title.name) {
+            Ok(Some(record)) => {
+                self.title.check(record.owner.as_deref())?;
+                let there = self.store.hold_there(&record.digest).ok();
+                Ok(there.map(|(hold, _)| (record.recipe_hash, hold)))
             }
             // Unreadable records are replaced.
-            Ok(_) | Err(EnvironmentError::Corrupt { .. }) => Ok(None),
+            Ok(None) | Err(EnvironmentError::Corrupt { .. }) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    fn store(&self, name: &str, staging: &Staging, found: Found) -> Result<(), EnvironmentError> {
+    fn store(&self, name: &str, staging: &Staging, found: Found) -> Result<Hold, EnvironmentError> {
         let layers = found
             .layers
             .iter()
@@ -135,7 +147,12 @@ impl Import {
         for layer in found.layers {
             merged.add(layer.index)?;
         }
-        let mut info = ImageInfo::new(name, found.manifest_digest, layers, found.settings);
+        let mut info = ImageInfo::new(
+            &self.title.name,
+            found.manifest_digest,
+            layers,
+            found.settings,
+        );
         info.complete(&mut merged);
         let summary = self.unpack(name, staging, &merged, &sections)?;
         self.progress
@@ -195,7 +212,7 @@ impl Import {
         merged: &mut Merged,
         info: ImageInfo,
         made_from: String,
-    ) -> Result<(), EnvironmentError> {
+    ) -> Result<Hold, EnvironmentError> {
         let captured = captured(merged);
         let now = Timestamp::now().to_string();
         let blob = BlobRecord {
@@ -209,18 +226,22 @@ impl Import {
             packages: finish::packages(&captured),
             recipe: None,
         };
+        let hold = self.store.hold(&summary.digest);
         let name = NameRecord {
             format_version: NameRecord::VERSION,
-            name: info.reference.clone(),
+            name: self.title.name.clone(),
             digest: summary.digest,
             pulled_at: now,
             recipe_hash: made_from,
             image: Some(info),
+            owner: Some(self.title.owner.clone()),
+            made_for: self.title.made_for.clone(),
         };
         if self.cancel.is_cancelled() {
             return Err(EnvironmentError::Cancelled { name: name.name });
         }
-        self.store.commit(staging, &blob, &name)
+        self.store.commit(staging, &blob, &name)?;
+        Ok(hold)
     }
 }
 

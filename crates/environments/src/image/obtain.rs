@@ -18,7 +18,7 @@ use crate::{
     error::{EnvironmentError, IoContext as _},
     layer::{Budget, LayerIndex, index, index::Section},
     oci::{
-        cache::{Cache, Download, MAX_CACHE_BYTES, short},
+        cache::{Cache, Download, short},
         manifest::Descriptor,
         registry::Registry,
     },
@@ -72,7 +72,7 @@ impl Import {
         diff_ids: Option<&[String]>,
     ) -> Result<Vec<Layer>, EnvironmentError> {
         let cache = match supply {
-            Supply::Registry(..) => Some(Cache::open(self.store.layer_cache())?),
+            Supply::Registry(..) => Some(Cache::open(self.store.layer_cache(), &self.account)?),
             Supply::Local(_) => None,
         };
         let work = Work {
@@ -92,7 +92,7 @@ impl Import {
             }
         });
         if let Some(cache) = &work.cache {
-            cache.trim(MAX_CACHE_BYTES);
+            cache.trim();
         }
         let failure = work.failure.into_inner();
         if let Some(error) = failure.unwrap_or_else(PoisonError::into_inner) {

@@ -25,7 +25,7 @@ impl Import {
         {
             return Ok(None);
         }
-        let registry = Registry::new(reference.clone(), &self.options);
+        let registry = Registry::new(reference.clone(), &self.account, &self.options);
         if let Some(installed) = installed {
             let current = self.wait(|| false, registry.current_digest())?;
             if current.is_some_and(|digest| made_from(&digest) == installed) {

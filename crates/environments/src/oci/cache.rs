@@ -4,6 +4,7 @@
 //! <home>/cache/oci/
 //!   blobs/sha256-<hex>      whole layers, as the registry has them
 //!   partial/sha256-<hex>    begun ones; locked while someone downloads
+//!   of/<hash of a project>/ the same of one project
 //! ```
 //!
 //! Owns downloading: resuming, hashing, moving into place. A layer is complete only after its
@@ -23,7 +24,7 @@ use hyper::body::Incoming;
 use rustix::fs::FlockOperation;
 use sha2::{Digest as _, Sha256};
 
-use super::{manifest::Descriptor, registry::Registry};
+use super::{Account, manifest::Descriptor, registry::Registry};
 use crate::{
     digest::hex,
     error::{EnvironmentError, IoContext as _},
@@ -32,8 +33,10 @@ use crate::{
     store::private_directory,
 };
 
-/// Most bytes of whole layers that stay after a pull.
-pub(crate) const MAX_CACHE_BYTES: u64 = 8 << 30;
+/// Most bytes of whole layers that stay after a pull of the operator's.
+const MAX_CACHE_BYTES: u64 = 8 << 30;
+/// The same of one project.
+const MAX_PROJECT_CACHE_BYTES: u64 = 1 << 30;
 /// Begun downloads are given up after this time.
 const MAX_PARTIAL_AGE: Duration = Duration::from_secs(7 * 24 * 3600);
 /// How often a broken connection is resumed.
@@ -46,6 +49,7 @@ const REPORT_EVERY: Duration = Duration::from_millis(100);
 #[derive(Debug, Clone)]
 pub(crate) struct Cache {
     dir: PathBuf,
+    limit: u64,
 }
 
 /// What a download needs besides the cache.
@@ -56,11 +60,20 @@ pub(crate) struct Download<'a> {
 }
 
 impl Cache {
-    pub fn open(dir: PathBuf) -> Result<Self, EnvironmentError> {
+    /// The cache of an account. Each has its own: a registry of somebody's names whatever layers it
+    /// likes, and must not be given those that others could only have with their logins.
+    pub fn open(dir: PathBuf, account: &Account) -> Result<Self, EnvironmentError> {
+        let (dir, limit) = match account {
+            Account::Operator => (dir, MAX_CACHE_BYTES),
+            Account::Other(name) => {
+                let name = hex(&Sha256::digest(name));
+                (dir.join("of").join(&name[..32]), MAX_PROJECT_CACHE_BYTES)
+            }
+        };
         for part in ["blobs", "partial"] {
             private_directory(&dir.join(part))?;
         }
-        Ok(Self { dir })
+        Ok(Self { dir, limit })
     }
 
     /// The layer as an open file, downloaded where it is missing.
@@ -110,13 +123,13 @@ impl Cache {
     }
 
     /// Removes the least recently used layers until the rest fits.
-    pub fn trim(&self, limit: u64) {
+    pub fn trim(&self) {
         let mut kept = entries(&self.dir.join("blobs"));
         kept.sort_by_key(|entry| std::cmp::Reverse(entry.used));
         let mut total = 0_u64;
         for entry in kept {
             total = total.saturating_add(entry.size);
-            if total > limit {
+            if total > self.limit {
                 drop(fs::remove_file(entry.path));
             }
         }
@@ -392,7 +405,11 @@ mod tests {
     #[test]
     fn the_oldest_layers_go_first() {
         let dir = tempfile::tempdir().unwrap();
-        let cache = Cache::open(dir.path().to_owned()).unwrap();
+        let cache = Cache::open(dir.path().to_owned(), &Account::Operator).unwrap();
+        let to = |limit| Cache {
+            limit,
+            ..cache.clone()
+        };
         let now = SystemTime::now();
         for (name, age) in [("old", 300), ("new", 100), ("middle", 200)] {
             let file = File::create(dir.path().join("blobs").join(name)).unwrap();
@@ -400,15 +417,33 @@ mod tests {
             let used = now - Duration::from_secs(age);
             file.set_times(FileTimes::new().set_modified(used)).unwrap();
         }
-        cache.trim(250);
+        to(250).trim();
         let mut left: Vec<_> = entries(&dir.path().join("blobs"))
             .into_iter()
             .map(|entry| entry.path.file_name().unwrap().to_owned())
             .collect();
         left.sort();
         assert_eq!(left, ["middle", "new"]);
-        cache.trim(0);
+        to(0).trim();
         assert!(entries(&dir.path().join("blobs")).is_empty());
+    }
+
+    #[test]
+    fn accounts_share_no_layers() {
+        let dir = tempfile::tempdir().unwrap();
+        let of = |account: &Account| Cache::open(dir.path().to_owned(), account).unwrap().dir;
+        let other = |name: &str| of(&Account::Other(name.to_owned()));
+        let all = [
+            of(&Account::Operator),
+            other("acme"),
+            other("beta"),
+            other("../.."),
+        ];
+        for (number, one) in all.iter().enumerate() {
+            assert!(one.starts_with(dir.path()) && one.join("blobs").is_dir());
+            assert!(!all[..number].contains(one), "{}", one.display());
+        }
+        assert_eq!(other("acme"), all[1]);
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! One HTTP request at a time, within limits.
 //!
 //! Owns connections (plain only to this host, TLS otherwise, through a proxy of the environment),
-//! redirects and timeouts. Each request has its own connection: a pull makes a handful. It knows
-//! nothing about registries beyond their name in error messages.
+//! redirects and timeouts. Each request has its own connection: a pull makes a handful, and each is
+//! judged by [`Reach`] before it is made. It knows nothing about registries beyond their name in
+//! error messages.
 
 use std::{
     env, io,
@@ -26,6 +27,7 @@ use tokio_rustls::{
     rustls::{ClientConfig, RootCertStore, crypto::ring, pki_types::ServerName},
 };
 
+use super::reach::{Reach, Stopped, Target};
 use crate::{
     error::EnvironmentError,
     reference::{is_loopback, split_port},
@@ -51,6 +53,7 @@ pub(crate) struct Http {
     /// For error messages, and to decide about plain connections.
     registry: String,
     idle: Duration,
+    reach: Reach,
     /// What is downloaded is believed for its digest: anybody may have touched it on the way.
     plain: bool,
     tls: OnceLock<TlsConnector>,
@@ -60,20 +63,22 @@ trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
 impl Http {
-    pub fn new(registry: &str, idle: Duration) -> Self {
+    pub fn new(registry: &str, idle: Duration, reach: Reach) -> Self {
         Self {
             registry: registry.to_owned(),
             idle,
+            reach,
             plain: false,
             tls: OnceLock::new(),
         }
     }
 
-    /// For what has a known digest: plain connections to other hosts are fine.
+    /// For what has a known digest and an address of the operator's: plain connections to other
+    /// hosts are fine.
     pub fn plain_allowed(host: &str, idle: Duration) -> Self {
         Self {
             plain: true,
-            ..Self::new(host, idle)
+            ..Self::new(host, idle, Reach::Everything)
         }
     }
 
@@ -192,17 +197,33 @@ impl Http {
                 "plain HTTP to {host} is refused; only registries on this host may do without TLS"
             )));
         }
-        let port = uri.port_u16().unwrap_or(if is_plain { 80 } else { 443 });
-        let connected = timeout(CONNECT_TIMEOUT.min(self.idle), dial(host, port)).await;
-        let stream = match connected {
-            Ok(stream) => stream.map_err(|error| self.unreachable(error.to_string()))?,
+        let usual = if is_plain { 80 } else { 443 };
+        let target = Target {
+            host: host.trim_matches(['[', ']']),
+            port: uri.port_u16().unwrap_or(usual),
+            usual,
+        };
+        let dialled = dial(&self.reach, target);
+        let stream = match timeout(CONNECT_TIMEOUT.min(self.idle), dialled).await {
+            Ok(Ok(stream)) => stream,
+            Ok(Err(Stopped::Failed(error))) => return Err(self.unreachable(error.to_string())),
+            Ok(Err(Stopped::Closed)) => {
+                tracing::info!(
+                    registry = self.registry,
+                    host,
+                    "a pull led to where its caller may not reach"
+                );
+                return Err(EnvironmentError::OutOfReach {
+                    registry: self.registry.clone(),
+                    place: format!("{host}:{}", target.port),
+                });
+            }
             Err(_) => return Err(self.unreachable(format!("{host} does not answer"))),
         };
         if is_plain {
             return Ok(Box::new(stream));
         }
-        let name = host.trim_matches(['[', ']']).to_owned();
-        let name = ServerName::try_from(name)
+        let name = ServerName::try_from(target.host.to_owned())
             .map_err(|_| self.unreachable(format!("{host} is no host name")))?;
         let shaken = timeout(self.idle, self.tls()?.connect(name, stream)).await;
         match shaken {
@@ -265,11 +286,22 @@ fn absolute(from: &Uri, location: &str) -> Option<Uri> {
     (known && uri.host().is_some()).then_some(uri)
 }
 
-/// Connects, through a proxy where one is named for this host.
-async fn dial(host: &str, port: u16) -> io::Result<TcpStream> {
-    let bare = host.trim_matches(['[', ']']);
-    let Some(proxy) = proxy_for(bare, |name| env::var(name).ok()) else {
-        return TcpStream::connect((bare, port)).await;
+/// Connects, through a proxy where one is named for this host. What a proxy makes of a name is for
+/// the proxy to judge, as it is for gateways; addresses are judged here either way.
+async fn dial(reach: &Reach, target: Target<'_>) -> Result<TcpStream, Stopped> {
+    let Some(proxy) = proxy_for(target.host, |name| env::var(name).ok()) else {
+        let places = reach.addresses(target).await?;
+        return Ok(TcpStream::connect(&places[..]).await?);
+    };
+    reach.admits_name(target)?;
+    Ok(by_proxy(&proxy, target).await?)
+}
+
+async fn by_proxy(proxy: &str, target: Target<'_>) -> io::Result<TcpStream> {
+    let port = target.port;
+    let host = match target.host.contains(':') {
+        true => format!("[{}]", target.host),
+        false => target.host.to_owned(),
     };
     let invalid = || io::Error::other("the proxy's address is not understood");
     let uri: Uri = proxy.parse().map_err(|_| invalid())?;
@@ -385,7 +417,8 @@ mod tests {
             headers: HeaderMap::new(),
             body: Bytes::new(),
         };
-        let foreign = Http::new("registry.example", Duration::from_secs(1));
+        let patience = Duration::from_secs(1);
+        let foreign = Http::new("registry.example", patience, Reach::Everything);
         for uri in ["http://registry.example/", "http://127.0.0.1:1/"] {
             let error = foreign.send(ask(uri)).await.unwrap_err().to_string();
             assert!(error.contains("plain HTTP"), "{error}");

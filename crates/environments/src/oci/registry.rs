@@ -11,7 +11,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::Mutex;
 
 use super::{
-    RegistryOptions, auth,
+    Account, RegistryOptions, auth,
     credentials::{self, Credentials},
     http::{Ask, Http},
     manifest::{ACCEPTED, MAX_DOCUMENT_BYTES},
@@ -42,11 +42,12 @@ pub(crate) struct Registry {
 
 impl Registry {
     /// Looks up the login, which may run a program: call it on a blocking thread.
-    pub fn new(reference: Reference, options: &RegistryOptions) -> Self {
-        let config = options.docker_config.as_deref();
+    pub fn new(reference: Reference, account: &Account, options: &RegistryOptions) -> Self {
+        let config = options.login(account, &reference.registry);
         let found = config.and_then(|config| credentials::find(config, &reference.registry));
+        let reach = options.reach(account);
         Self {
-            http: Http::new(&reference.registry, options.idle_timeout),
+            http: Http::new(&reference.registry, options.idle_timeout, reach),
             options: options.clone(),
             credentials: found,
             authorization: Mutex::default(),

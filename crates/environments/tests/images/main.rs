@@ -8,10 +8,12 @@
     reason = "a test that cannot go on says so by panicking"
 )]
 
+mod accounts;
 mod fake;
 mod files;
 mod hostile;
 mod misbehaving;
+mod pull;
 mod registry;
 mod writer;
 

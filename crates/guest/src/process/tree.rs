@@ -3,6 +3,10 @@
 //! A tree may fork while it is being killed. So it is stopped first, scanned until no new member
 //! appears, and only then killed. Signals go through a pidfd whose start time was checked, so a
 //! reused pid is never hit.
+//!
+//! One whose processes are gone before they are looked at, because each forks the next and ends,
+//! escapes that. If new members appear again and again, every process of the machine is stopped at
+//! one moment, the tree is killed, and the others go on.
 
 use crate::running::Process;
 use crate::sys;
@@ -18,6 +22,11 @@ const STOP_PASSES: usize = 16;
 /// Passes that kill; the pauses between them grow to [`MAX_PAUSE`], some ten seconds in all.
 const KILL_PASSES: usize = 120;
 const MAX_PAUSE: Duration = Duration::from_millis(100);
+/// Passes after which a tree that still has new members is caught with everything else standing
+/// still.
+const PATIENT_PASSES: usize = 5;
+/// Scans until a machine in which everything stands still has shown all its processes.
+const STILL_SCANS: usize = 20;
 
 /// One living process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +39,18 @@ pub struct Member {
     terminal: (u32, u32),
     front: i32,
     start_time: u64,
+    /// Processor time of its own and of the children it has waited for, in ticks.
+    ticks: u64,
     zombie: bool,
+    /// Stopped by a signal.
+    stopped: bool,
+}
+
+impl Member {
+    /// What tells it from another process that gets its number later.
+    fn key(&self) -> (i32, u64) {
+        (self.pid, self.start_time)
+    }
 }
 
 /// A snapshot of all processes of the machine.
@@ -60,6 +80,20 @@ impl Scan {
             children.entry(member.parent).or_default().push(index);
         }
         Scan { members, children }
+    }
+
+    /// Processor time that all processes have used, those included that were waited for, in ticks.
+    pub fn ticks(&self) -> u64 {
+        let all = self.members.iter().map(|member| member.ticks);
+        all.fold(0, u64::saturating_add)
+    }
+
+    /// Whether every process but this one is stopped. One that is dying moves until it is a zombie.
+    fn is_still(&self) -> bool {
+        let own = std::process::id() as i32;
+        let others = self.members.iter().filter(|member| member.pid != own);
+        let mut others = others;
+        others.all(|member| member.zombie || member.stopped)
     }
 
     /// How many processes there are.
@@ -174,7 +208,11 @@ fn parse_stat(pid: i32, stat: &[u8]) -> Option<Member> {
     let session = fields.next()?.parse().ok()?;
     let terminal = fields.next()?.parse().ok()?;
     let front = fields.next()?.parse().ok()?;
-    let start_time = fields.nth(13)?.parse().ok()?;
+    let mut ticks: u64 = fields.nth(5)?.parse().ok()?;
+    for _ in 0..3 {
+        ticks = ticks.saturating_add(fields.next()?.parse().ok()?);
+    }
+    let start_time = fields.nth(4)?.parse().ok()?;
     Some(Member {
         pid,
         parent,
@@ -183,7 +221,9 @@ fn parse_stat(pid: i32, stat: &[u8]) -> Option<Member> {
         terminal: device(terminal),
         front,
         start_time,
+        ticks,
         zombie: matches!(state, "Z" | "X"),
+        stopped: state == "T",
     })
 }
 
@@ -231,9 +271,12 @@ pub fn is_alive(process: &Process) -> bool {
 
 /// Kills a whole tree and waits until it is gone. True when it is.
 pub async fn kill(process: &Process) -> bool {
+    // A scan needs descriptors.
+    sys::keep_open_files();
     stop_all(process);
     let mut pause = Duration::from_millis(1);
-    for _ in 0..KILL_PASSES {
+    let mut killed = HashSet::new();
+    for pass in 0..KILL_PASSES {
         let tree = members(process);
         if tree.is_empty() {
             // A stopped shim does not reap the program. If `/proc` is not readable, the process
@@ -245,14 +288,66 @@ pub async fn kill(process: &Process) -> bool {
                 return true;
             }
         }
+        let mut new = 0;
         for member in &tree {
+            new += usize::from(killed.insert(member.key()));
             // A member that is gone already is no error.
             let _ = signal_member(member, libc::SIGKILL);
+        }
+        if new > 0 && pass >= PATIENT_PASSES && sys::is_init() {
+            kill_standing_still(process).await;
         }
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(MAX_PAUSE);
     }
     members(process).is_empty()
+}
+
+/// Kills a tree while every process of the machine stands still.
+async fn kill_standing_still(process: &Process) {
+    let _still = Stillness::begin();
+    let mut seen = 0;
+    for _ in 0..STILL_SCANS {
+        let scan = Scan::now();
+        for member in scan.tree(process) {
+            let _ = signal_member(&member, libc::SIGKILL);
+        }
+        if scan.is_still() && scan.count() == seen {
+            break;
+        }
+        seen = scan.count();
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+/// Every process of the machine is stopped while this exists. The kernel sends such a signal to all
+/// processes at one moment, also to those that are being forked: from then on nobody forks, because
+/// each stops before it returns to its program.
+struct Stillness {
+    /// Those that were stopped before, and stay so.
+    at_rest: HashSet<(i32, u64)>,
+}
+
+impl Stillness {
+    fn begin() -> Stillness {
+        let before = Scan::now();
+        let at_rest = before.members.iter().filter(|member| member.stopped);
+        let at_rest = at_rest.map(Member::key).collect();
+        sys::signal_everybody(libc::SIGSTOP);
+        Stillness { at_rest }
+    }
+}
+
+impl Drop for Stillness {
+    fn drop(&mut self) {
+        let mut others = Scan::now().members;
+        others.retain(|member| !member.zombie && !self.at_rest.contains(&member.key()));
+        // Children first: a shell that goes on before its program would take that for stopped.
+        others.sort_unstable_by_key(|member| std::cmp::Reverse((member.start_time, member.pid)));
+        for member in others {
+            let _ = signal_member(&member, libc::SIGCONT);
+        }
+    }
 }
 
 fn is_zombie(pid: i32) -> bool {
@@ -287,7 +382,7 @@ fn stop_all(process: &Process) {
     for _ in 0..STOP_PASSES {
         let before = stopped.len();
         for member in members(process) {
-            if stopped.insert((member.pid, member.start_time)) {
+            if stopped.insert(member.key()) {
                 // A member that is gone already is no error.
                 let _ = signal_member(&member, libc::SIGSTOP);
             }
@@ -310,6 +405,7 @@ mod tests {
             (found.parent, found.session, found.start_time, found.zombie),
             (7, 9, 123456, true)
         );
+        assert_eq!(found.ticks, 5 + 6 + 7 + 8);
         assert!(parse_stat(1, b"").is_none());
         assert!(parse_stat(1, b"1 (x)").is_none());
     }

@@ -40,6 +40,53 @@ pub fn prepare_self(pid1: bool, may_be_killed: bool) {
         // What we run must not trace us or read our memory and descriptors through /proc.
         // SAFETY: as above.
         unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0) };
+        differ_from_commands();
+    }
+    // Asked for once: what is inherited from whoever started us is what we keep.
+    let _ = own_open_files();
+}
+
+/// The kernel lets a process set limits of another one (`prlimit64`) that has the same real,
+/// effective and saved ids. Commands of root would have ours: with a limit of no open files we
+/// could not look for the processes of a command whose time is over. A saved group that no command
+/// has makes the difference. Not every user namespace has that id; there the system call filter
+/// stands alone.
+fn differ_from_commands() {
+    const SAME: libc::gid_t = libc::gid_t::MAX;
+    const NOBODY: libc::gid_t = 65_534;
+    // SAFETY: integers only; there are no other threads yet.
+    unsafe { libc::setresgid(SAME, SAME, NOBODY) };
+}
+
+/// The limit of open files that this process was started with.
+fn own_open_files() -> rustix::process::Rlimit {
+    use rustix::process::{Resource, Rlimit, getrlimit};
+    static OWN: std::sync::OnceLock<Rlimit> = std::sync::OnceLock::new();
+    *OWN.get_or_init(|| getrlimit(Resource::Nofile))
+}
+
+/// Takes our own limit of open files back, where somebody privileged has changed it: root of a
+/// virtual machine may.
+pub fn keep_open_files() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let own = own_open_files();
+    if getrlimit(Resource::Nofile) != own {
+        let _ = setrlimit(Resource::Nofile, own);
+    }
+}
+
+/// Whether we are the init of our pid namespace, so that signals to everybody reach nobody
+/// outside of it.
+pub fn is_init() -> bool {
+    // SAFETY: getpid takes nothing and cannot fail.
+    unsafe { libc::getpid() == 1 }
+}
+
+/// Sends a signal to every process of our pid namespace but ourselves, at one moment: one that is
+/// being forked gets it too.
+pub fn signal_everybody(signal: i32) {
+    if is_init() {
+        let _ = kill(-1, signal);
     }
 }
 

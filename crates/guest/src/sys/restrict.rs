@@ -31,6 +31,9 @@ pub struct Restrict {
     pub landlock: bool,
     /// Soft and hard limit of open files.
     pub nofile: Option<(u64, u64)>,
+    /// Processes and threads of one user, for kernels that cannot limit those of the machine as a
+    /// whole without harm.
+    pub nproc: Option<u64>,
 }
 
 #[repr(C)]
@@ -51,13 +54,15 @@ impl Restrict {
     /// The part that needs privileges, before the user changes; `bounding` is the inherited
     /// bounding set. Returns an errno on failure.
     pub(super) fn before_user(&self, bounding: u64) -> Result<(), i32> {
-        if let Some((soft, hard)) = self.nofile {
+        let files = self.nofile.map(|most| (libc::RLIMIT_NOFILE, most));
+        let processes = self.nproc.map(|most| (libc::RLIMIT_NPROC, (most, most)));
+        for (resource, (soft, hard)) in files.into_iter().chain(processes) {
             let limit = libc::rlimit {
                 rlim_cur: soft,
                 rlim_max: hard,
             };
             // SAFETY: the pointer is to a live rlimit.
-            check(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) } as i64)?;
+            check(unsafe { libc::setrlimit(resource, &raw const limit) } as i64)?;
         }
         if self.no_new_privs {
             // SAFETY: prctl with integer arguments.

@@ -561,6 +561,7 @@ mod tests {
             no_new_privs: true,
             landlock: true,
             nofile: Some((64, 128)),
+            nproc: None,
         };
         let place = tempfile::tempdir().unwrap();
         let node = place.path().join("node");

@@ -5,7 +5,7 @@ use crate::process::Scan;
 use crate::state::Guest;
 use motu_link::message::Metrics;
 
-/// The unit of CPU time in `/proc/stat` (USER_HZ is 100 on every supported Linux).
+/// The unit of CPU time in `/proc` (USER_HZ is 100 on every supported Linux).
 const TICK_US: u64 = 10_000;
 
 /// Runs on the main thread: the host asks rarely, and a machine at its process limit could not
@@ -13,20 +13,23 @@ const TICK_US: u64 = 10_000;
 pub fn metrics(guest: &Guest) -> Metrics {
     let (memory_used_bytes, memory_total_bytes) = memory();
     let (disk_used_bytes, disk_total_bytes) = disk();
+    let processes = Scan::now();
+    let own_kernel = guest.pid1 && guest.restrict.is_none();
     Metrics {
         cpu_us: value("cpu.stat", "usage_usec")
-            .or_else(cpu_of_machine)
-            .unwrap_or(0),
+            .or_else(|| cpu_of_kernel().filter(|_| own_kernel))
+            // The kernel's own counters would be the host's.
+            .unwrap_or_else(|| processes.ticks().saturating_mul(TICK_US)),
         cpus: std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32),
         memory_used_bytes,
         memory_total_bytes,
         disk_used_bytes,
         disk_total_bytes,
-        processes: Scan::now().count() as u32,
+        processes: processes.count() as u32,
         uptime_ms: guest.started.elapsed().as_millis() as u64,
         guest_rss_bytes: own_memory(),
         // With a shared kernel these would be the host's file systems.
-        disk_errors: match guest.pid1 && guest.restrict.is_none() {
+        disk_errors: match own_kernel {
             true => disk_errors(),
             false => 0,
         },
@@ -43,7 +46,7 @@ fn disk_errors() -> u64 {
     counts.sum()
 }
 
-fn cpu_of_machine() -> Option<u64> {
+fn cpu_of_kernel() -> Option<u64> {
     let stat = std::fs::read_to_string("/proc/stat").ok()?;
     let mut words = stat.lines().next()?.split_ascii_whitespace().skip(1);
     let mut take = |count: usize| -> Option<u64> {

@@ -3,6 +3,7 @@
 use crate::support::*;
 use motu_link::frame::CHANNEL_OUT;
 use motu_link::message::*;
+use std::time::{Duration, Instant};
 
 #[tokio::test]
 async fn output_and_exit_code_come_back() {
@@ -183,6 +184,91 @@ async fn a_fork_bomb_is_ended_by_its_timeout() {
             .iter()
             .all(|process| process.alive == 0)
     );
+}
+
+/// Each process forks the next and ends at once: whoever is looked for by a list is gone already.
+#[tokio::test]
+async fn processes_that_run_from_their_killer_are_caught() {
+    const CHAINS: u32 = 12;
+    let Some(machine) = Machine::start_as_init().await else {
+        eprintln!("skipped: no pid namespaces here");
+        return;
+    };
+    let mut beside = machine.open(Verb::Start(sh("echo up; cat"))).await;
+    read_until(&mut beside, "up").await;
+    let resting = sh("sleep 1000 & kill -STOP $!; echo $!; wait");
+    let mut resting = machine.open(Verb::Start(resting)).await;
+    let rests = read_until(&mut resting, "\n").await;
+    let hop = "import os\n\
+        for _ in range(int(os.sys.argv[1])):\n  if os.fork() == 0: break\n\
+        else: os.sys.exit()\n\
+        os.setsid()\n\
+        while True:\n  if os.fork(): os._exit(0)";
+    let script = format!("python3 -c '{hop}' {CHAINS}; sleep 1000");
+    let start = Start {
+        timeout_ms: 700,
+        ..sh(&script)
+    };
+    let begin = Instant::now();
+    let said = machine.call(Verb::Start(start)).await.ok();
+    assert!(said.exited().timed_out);
+    let pid = said.started().pid;
+    eventually("the chains are gone", async || {
+        let all = machine.processes().await;
+        all.iter()
+            .all(|process| process.pid != pid || process.alive == 0)
+    })
+    .await;
+    assert!(
+        begin.elapsed() < Duration::from_secs(5),
+        "{:?}",
+        begin.elapsed()
+    );
+    // What stood still for a moment goes on, and what rested before rests.
+    let state = format!("cut -d' ' -f3 /proc/{}/stat", rests.trim());
+    let said = machine.shell(&state).await.ok();
+    assert_eq!(said.out, b"T\n");
+    beside.tx.eof().await.unwrap();
+    assert_eq!(finish(beside).await.ok().exited().code, 0);
+    end(machine).await;
+}
+
+/// `unshare`, around a guest that is init, does not listen to signals.
+async fn end(machine: Machine) {
+    let shutdown = Shutdown { grace_ms: 10 };
+    machine.call(Verb::Shutdown(shutdown)).await.ok();
+    machine.link.closed().await;
+}
+
+/// Privileged inside, it takes the guest its descriptors, without which no process is found.
+#[tokio::test]
+async fn a_guest_without_open_files_ends_what_is_overdue() {
+    let Some(machine) = Machine::start_as_init().await else {
+        eprintln!("skipped: no pid namespaces here");
+        return;
+    };
+    let take = "import os, resource\n\
+        for thread in os.listdir(\"/proc/1/task\"):\n  \
+        resource.prlimit(int(thread), resource.RLIMIT_NOFILE, (0, 4096))";
+    let start = Start {
+        timeout_ms: 500,
+        ..sh(&format!(
+            "setsid sleep 1000 & python3 -c '{take}'; sleep 1000"
+        ))
+    };
+    let said = machine.call(Verb::Start(start)).await.ok();
+    assert!(said.exited().timed_out);
+    let left = machine
+        .shell("grep -sl '^sleep$' /proc/[0-9]*/comm")
+        .await
+        .ok();
+    assert_eq!(
+        left.exited().code,
+        1,
+        "{}",
+        String::from_utf8_lossy(&left.out)
+    );
+    end(machine).await;
 }
 
 #[tokio::test]

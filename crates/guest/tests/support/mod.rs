@@ -28,6 +28,12 @@ impl Drop for Machine {
         // SIGTERM lets the guest end what it started.
         let pid = rustix::process::Pid::from_child(&self.child);
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        let deadline = Instant::now() + PATIENCE;
+        while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        // A program around the guest may not listen; its end is the guest's.
+        let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }

@@ -1,6 +1,6 @@
 //! The official conformance suite against this server, over HTTP, in the two newest revisions.
 //!
-//! `tools/setup-clients` installs the suite. What it names and we do not have is in [`fixture`];
+//! `tools/setup test` installs the suite. What it names and we do not have is in [`fixture`];
 //! everything that a revision requires must pass. `rest.txt` says why the others, which the suite
 //! runs and does not count, do not.
 
@@ -34,7 +34,7 @@ fn client(name: &str) -> Option<PathBuf> {
     if path.exists() {
         return Some(path);
     }
-    let missing = "the conformance suite is not installed; run tools/setup-clients";
+    let missing = "the conformance suite is not installed; run tools/setup test";
     assert!(std::env::var_os("MOTU_NO_SKIP").is_none(), "{missing}");
     eprintln!("skipped: {missing}");
     None
@@ -88,8 +88,8 @@ fn failed(printed: &str) -> BTreeSet<String> {
 
 async fn passes(revision: &'static str) {
     let (Some(node), Some(suite)) = (
-        client("node/node"),
-        client("node/node_modules/@modelcontextprotocol/conformance/dist/index.js"),
+        client("nodejs/node_modules/.bin/node"),
+        client("conformance/node_modules/@modelcontextprotocol/conformance/dist/index.js"),
     ) else {
         return;
     };

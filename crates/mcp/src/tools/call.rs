@@ -8,6 +8,7 @@ use crate::progress::Seen;
 use crate::schema::{Field, integer, nested, text, texts};
 use crate::tool::{Effect, Tool, run};
 use motu_core::call::{CallRequest, CallResult};
+use motu_core::shown::misread;
 use motu_core::{Error, limits};
 use serde_json::{Value, json};
 
@@ -80,7 +81,7 @@ pub const TOOLS: &[Tool] = &[Tool {
 
 async fn call(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
     let request: CallRequest = serde_json::from_value(Value::Object(arguments.0))
-        .map_err(|error| Error::invalid(error.to_string()))?;
+        .map_err(|error| Error::invalid(misread(error)))?;
     let request = CallRequest {
         policy: call.shared.options.policy.clone(),
         ..request

@@ -58,8 +58,8 @@ const TIMEOUT_SECONDS: Field = limited("timeout_seconds", &limits::TIMEOUT_SECON
 const ISOLATION: Field = crate::schema::one_of("isolation", &["container", "gvisor", "vm"])
     .about("The weakest that will do.");
 const RUNTIME: Field = text("runtime", 64).about("Such as qemu.");
-const ALLOW_HOST_COMPAT: Field =
-    crate::schema::flag("allow_host_compat").about("Fall back to the host, without isolation.");
+const ALLOW_HOST_COMPAT: Field = crate::schema::flag("allow_host_compat")
+    .about("The host, without isolation, if its operator allows it.");
 const MAX_OUTPUT_BYTES: Field = limited("max_output_bytes", &limits::MCP_OUTPUT_BYTES);
 const SECRET_ENV: Field = crate::schema::map("secret_env", limits::SECRETS.max)
     .about("Secrets of the workspace to pass, as {secret name: variable}.");

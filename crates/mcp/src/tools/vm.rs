@@ -197,15 +197,11 @@ fn script(arguments: &Arguments) -> ExecRequest {
     })
 }
 
-async fn approve_network(call: &Call, sandbox: &CreateSandbox) -> Result<(), Stop> {
+async fn approve(call: &Call, sandbox: &CreateSandbox) -> Result<(), Stop> {
     let own = sandbox.network || sandbox.policy.is_some();
-    match own || has_network(call, sandbox.template.as_deref()).await? {
-        true => {
-            call.approve("Give a new machine access to the network?")
-                .await
-        }
-        false => Ok(()),
-    }
+    let network = own || has_network(call, sandbox.template.as_deref()).await?;
+    let network = network.then(|| "Give a new machine access to the network?".to_string());
+    call.approve_made(sandbox.allow_host_compat, network).await
 }
 
 async fn vm_run(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
@@ -213,7 +209,7 @@ async fn vm_run(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
         sandbox: asked(&arguments)?,
         exec: script(&arguments),
     };
-    approve_network(call, &request.sandbox).await?;
+    approve(call, &request.sandbox).await?;
     let seen = Seen::default();
     let work = async {
         let environment = &request.sandbox.environment;
@@ -248,7 +244,7 @@ async fn vm_create(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
         keep: true,
         ..asked(&arguments)?
     };
-    approve_network(call, &request).await?;
+    approve(call, &request).await?;
     let seen = Seen::default();
     let make = || call.service().create_sandbox(request.clone());
     let work = installed(call, &seen, &request.environment, make);

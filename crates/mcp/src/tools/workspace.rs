@@ -252,15 +252,19 @@ fn asked(arguments: &Arguments) -> Outcome<CreateWorkspace> {
 
 async fn create(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
     let request = asked(&arguments)?;
-    if request.network_policy != NetworkPolicy::Off || request.policy.is_some() {
+    let network = if request.network_policy != NetworkPolicy::Off || request.policy.is_some() {
         let policy = request.policy.as_deref();
         let policy = policy.unwrap_or(request.network_policy.as_str());
-        let question = format!("Make a workspace with the network policy {policy}?");
-        call.approve(&question).await?;
+        Some(format!(
+            "Make a workspace with the network policy {policy}?"
+        ))
     } else if has_network(call, request.template.as_deref()).await? {
-        call.approve("Make a workspace with the network of its template?")
-            .await?;
-    }
+        Some("Make a workspace with the network of its template?".to_string())
+    } else {
+        None
+    };
+    call.approve_made(request.allow_host_compat, network)
+        .await?;
     let seen = Seen::default();
     let make = || call.service().create_workspace(request.clone());
     let work = installed(call, &seen, &request.environment, make);

@@ -140,8 +140,7 @@ fn reach_what_listens(at: &std::path::Path) {
 
 /// Host-wide resources, and ways around the machine's limits.
 fn host_wide() {
-    let limit = [1, libc::RLIMIT_NOFILE as u64, zeroes()];
-    say("prlimit_guest", call(libc::SYS_prlimit64, &limit));
+    starve_the_guest();
     let context = Box::leak(Box::new(0u64));
     let context = std::ptr::from_mut(context) as u64;
     say("io_setup", call(libc::SYS_io_setup, &[1024, context]));
@@ -156,6 +155,49 @@ fn host_wide() {
     say("memfd_huge", call(libc::SYS_memfd_create, &huge));
     let huge = [0, 1 << 21, (libc::SHM_HUGETLB | libc::IPC_CREAT) as u64];
     say("shm_huge", call(libc::SYS_shmget, &huge));
+}
+
+/// Limits and priorities of whoever keeps the time of commands: the guest, by each of its threads,
+/// and the shim above this program.
+fn starve_the_guest() {
+    const LAST_THREAD: u64 = 16;
+    const WITHOUT_LOWER_HALF: u64 = 1 << 32;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+    let nowhere = -1i64 as u64;
+    let page = [WITHOUT_LOWER_HALF, 4096, 3, flags as u64, nowhere, 0];
+    let placed = call(libc::SYS_mmap, &page).is_ok();
+    // SAFETY: getppid takes nothing and cannot fail.
+    let shim = unsafe { libc::getppid() } as u64;
+    for task in (1..=LAST_THREAD).chain([shim]) {
+        let limit = |new| [task, libc::RLIMIT_NOFILE as u64, new];
+        say("prlimit", call(libc::SYS_prlimit64, &limit(zeroes())));
+        if placed {
+            let new = limit(WITHOUT_LOWER_HALF);
+            say("prlimit_placed", call(libc::SYS_prlimit64, &new));
+        }
+    }
+    let idle = [1, libc::SCHED_IDLE as u64, zeroes()];
+    say("sched_idle", call(libc::SYS_sched_setscheduler, &idle));
+    say(
+        "sched_param",
+        call(libc::SYS_sched_setparam, &[1, zeroes()]),
+    );
+    let one_cpu = Box::leak(Box::new([1u64])).as_ptr() as u64;
+    say(
+        "affinity",
+        call(libc::SYS_sched_setaffinity, &[1, 8, one_cpu]),
+    );
+    // Size 48, SCHED_IDLE.
+    let attributes = Box::leak(Box::new([48 | 5 << 32, 0u64, 0, 0, 0, 0]));
+    let attributes = [1, attributes.as_ptr() as u64];
+    say("sched_attr", call(libc::SYS_sched_setattr, &attributes));
+    for (which, who) in [(0, 1), (1, 1), (2, 0)] {
+        say("nice", call(libc::SYS_setpriority, &[which, who, 19]));
+        say(
+            "ioprio",
+            call(libc::SYS_ioprio_set, &[which + 1, who, 3 << 13]),
+        );
+    }
 }
 
 /// Creates inotify instances until it fails, prints their number, and keeps them.

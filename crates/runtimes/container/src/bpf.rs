@@ -17,10 +17,12 @@ pub(crate) enum Answer {
     },
 }
 
-/// A condition on the lower 32 bits of an argument.
+/// A condition on 32 bits of an argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Test {
     pub(crate) argument: u8,
+    /// The upper ones, not the lower.
+    pub(crate) upper: bool,
     pub(crate) is: Is,
 }
 
@@ -52,10 +54,11 @@ const RET_KILL_PROCESS: u32 = 0x8000_0000;
 const RET_ERRNO: u32 = 0x0005_0000;
 const RET_ALLOW: u32 = 0x7fff_0000;
 
-/// Offsets in `struct seccomp_data`.
+/// Offsets in `struct seccomp_data`, whose arguments have 64 bits, the lower ones first.
 const NUMBER: u32 = 0;
 const ARCH: u32 = 4;
 const ARGUMENTS: u32 = 16;
+const UPPER: u32 = 4;
 
 fn load(offset: u32) -> Instruction {
     jump(LOAD, offset, 0, 0)
@@ -135,7 +138,8 @@ fn leaf(answer: &Answer) -> Vec<Instruction> {
             let mut program = Vec::new();
             for tests in alternatives {
                 for (index, test) in tests.iter().enumerate() {
-                    program.push(load(ARGUMENTS + 8 * u32::from(test.argument)));
+                    let half = if test.upper { UPPER } else { 0 };
+                    program.push(load(ARGUMENTS + 8 * u32::from(test.argument) + half));
                     // Skip two instructions per remaining test, and the refusal.
                     let out = (2 * (tests.len() - index - 1) + 1) as u8;
                     program.push(match test.is {
@@ -160,7 +164,7 @@ mod tests {
     const ARCH_HERE: u32 = 0xC000_003E;
 
     /// Interprets the program like the kernel.
-    fn run(program: &[Instruction], arch: u32, number: u32, arguments: &[u32]) -> u32 {
+    fn run(program: &[Instruction], arch: u32, number: u32, arguments: &[u64]) -> u32 {
         let (mut at, mut value) = (0usize, 0u32);
         loop {
             let step = program[at];
@@ -171,7 +175,10 @@ mod tests {
                     value = match step.k {
                         NUMBER => number,
                         ARCH => arch,
-                        offset => arguments[((offset - ARGUMENTS) / 8) as usize],
+                        offset => {
+                            let argument = arguments[((offset - ARGUMENTS) / 8) as usize];
+                            (argument >> (8 * (offset % 8))) as u32
+                        }
                     }
                 }
                 JUMP => at += step.k as usize,
@@ -204,22 +211,30 @@ mod tests {
 
     #[test]
     fn arguments_decide() {
-        let test = |argument, is| Test { argument, is };
+        let half = |argument, upper, is| Test {
+            argument,
+            upper,
+            is,
+        };
+        let test = |argument, is| half(argument, false, is);
         let decided = BTreeMap::from([(
             41,
             Answer::Unless {
                 alternatives: vec![
                     vec![test(0, Is::Unequal(1)), test(0, Is::Unequal(2))],
                     vec![test(0, Is::Equal(2)), test(1, Is::AnyBit(0x30))],
+                    vec![test(0, Is::Equal(1)), half(1, true, Is::Unequal(0))],
                 ],
                 errno: 1,
             },
         )]);
         let program = compile(ARCH_HERE, &decided, &Answer::Allow);
-        let run = |arguments: &[u32]| run(&program, ARCH_HERE, 41, arguments) == RET_ALLOW;
+        let run = |arguments: &[u64]| run(&program, ARCH_HERE, 41, arguments) == RET_ALLOW;
         assert!(run(&[1, 0x10]));
         assert!(run(&[2, 0x08]));
         assert!(!run(&[2, 0x10]));
         assert!(!run(&[3, 0]));
+        assert!(!run(&[1, 0x1_0000_0010]));
+        assert!(run(&[2, 0x1_0000_0008]));
     }
 }

@@ -3,33 +3,10 @@
 //! Reads a few files; changes nothing but this process's own limit of open files.
 
 use motu_launch::{IdMap, IdRange, Mapper};
+use motu_local::hidden;
 
-/// Kernel files and directories that reveal or affect the host. `/sys/kernel/debug` and the like
-/// are not among them: nothing is mounted there in the machine's own `/sys`.
-const MASKED: [&str; 13] = [
-    "/proc/acpi",
-    "/proc/asound",
-    "/proc/cmdline",
-    "/proc/interrupts",
-    "/proc/kcore",
-    "/proc/keys",
-    "/proc/latency_stats",
-    "/proc/sched_debug",
-    "/proc/scsi",
-    "/proc/timer_list",
-    "/proc/timer_stats",
-    // Reveals, for example, the files behind the host's loop devices.
-    "/sys/devices/virtual/block",
-    "/sys/firmware",
-];
 /// Kernel settings that are made read-only.
-const READ_ONLY: [&str; 5] = [
-    "/proc/bus",
-    "/proc/fs",
-    "/proc/irq",
-    "/proc/sys",
-    "/proc/sysrq-trigger",
-];
+const READ_ONLY: [&str; 2] = ["/proc/sys", "/proc/sysrq-trigger"];
 
 /// Facts that do not change while the daemon runs.
 #[derive(Clone, Debug)]
@@ -42,7 +19,7 @@ pub(crate) struct Host {
     pub(crate) nofile_max: u64,
     /// The id map of an unprivileged user's machines.
     pub(crate) user_map: IdMap,
-    /// The existing paths of [`MASKED`], and whether each is a directory.
+    /// The existing paths of [`hidden::OF_PROC`], and whether each is a directory.
     pub(crate) masked: Vec<(&'static str, bool)>,
     /// The existing paths of [`READ_ONLY`].
     pub(crate) read_only: Vec<&'static str>,
@@ -58,7 +35,7 @@ impl Host {
             user_map: user_map(),
             // A machine's /proc and /sys come from the same kernel: checking once saves each
             // machine a dozen failing calls.
-            masked: MASKED
+            masked: hidden::OF_PROC
                 .iter()
                 .filter_map(|path| Some((*path, std::fs::metadata(path).ok()?.is_dir())))
                 .collect(),

@@ -41,10 +41,12 @@ mod wire;
 
 use ahead::Former;
 use async_trait::async_trait;
+use motu_core::network::Uplink;
 use motu_core::report::Check;
 use motu_core::runtime::{
-    AT_LIMIT, AtRest, Capabilities, Connection, Ended, Kept, Machine, MachineSpec, Usage,
+    AT_LIMIT, AtRest, Capabilities, Connection, Ended, Kept, Lifeline, Machine, MachineSpec, Usage,
 };
+use motu_core::sandbox::AppliedLimit;
 use motu_core::{Error, Isolation, Runtime, SandboxId};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -175,12 +177,41 @@ impl Runtime for Container {
         self.inner.cgroups.usage(machine.id.as_str(), before)
     }
 
+    fn limits(&self, machine: &Machine) -> Vec<AppliedLimit> {
+        match machine::record_of(machine).and_then(|record| record.process) {
+            Some(process) => {
+                let groups = &self.inner.cgroups;
+                groups.standing(machine.id.as_str(), process.pid, &machine.limits)
+            }
+            None => machine.limits.clone(),
+        }
+    }
+
+    fn lifeline(&self, machine: &Machine) -> Option<Lifeline> {
+        let process = machine::record_of(machine)?.process?;
+        let thawing = self.inner.cgroups.thawing(machine.id.as_str());
+        Some(Lifeline {
+            processes: vec![process.into()],
+            thaw: thawing.into_iter().collect(),
+        })
+    }
+
     async fn pause(&self, machine: &Machine) -> Result<(), Error> {
         self.inner.freeze(machine, true).await
     }
 
     async fn resume(&self, machine: &Machine) -> Result<(), Error> {
         self.inner.freeze(machine, false).await
+    }
+
+    async fn join(&self, machine: &Machine, uplink: Arc<dyn Uplink>) -> Result<(), Error> {
+        let process = machine::record_of(machine).and_then(|record| record.process);
+        let process = process.ok_or_else(|| Error::not_found("the machine is gone"))?;
+        let privileged = self.inner.host.privileged;
+        let work = move || wire::join(process, uplink.as_ref(), privileged);
+        tokio::task::spawn_blocking(work)
+            .await
+            .map_err(|_| Error::internal("joining a network panicked"))?
     }
 
     async fn destroy(&self, machine: &Machine) -> Result<(), Error> {

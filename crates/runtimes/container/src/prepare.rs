@@ -6,6 +6,7 @@ use motu_core::runtime::MachineSpec;
 use motu_launch::{
     ControlGroups, Disk, IdMap, IdRange, Inner, Mapper, Namespaces, Outer, Plan, RestrictSpec,
 };
+use motu_local::hidden;
 use std::path::{Path, PathBuf};
 
 /// The directory of the machine's writes, if they are not on a separate disk.
@@ -216,6 +217,10 @@ fn inner(host: &Host, spec: &MachineSpec, tty_group: Option<u32>, filter: Vec<u8
             tty_group,
         },
         Inner::LeaveHost,
+        Inner::ShowOnly {
+            top: "/sys".into(),
+            paths: hidden::SHOWN_OF_SYS.map(String::from).into(),
+        },
     ]);
     steps.extend(host.masked.iter().map(|(path, directory)| Inner::Mask {
         path: path.to_string(),
@@ -330,7 +335,7 @@ mod tests {
                 gids: one(1000),
                 by: Mapper::Single,
             },
-            masked: vec![("/proc/kcore", false), ("/sys/firmware", true)],
+            masked: vec![("/proc/kcore", false), ("/proc/bus", true)],
             read_only: vec!["/proc/sys"],
         }
     }

@@ -51,6 +51,9 @@ struct Limit {
 #[serde(deny_unknown_fields)]
 struct Condition {
     arg: u8,
+    /// The upper half of the argument: pointers have 64 bits.
+    #[serde(default)]
+    upper: bool,
     is: Option<u32>,
     is_not: Option<u32>,
     any_bit: Option<u32>,
@@ -116,7 +119,8 @@ fn calls<'a>(groups: &'a [Group], arch: &'a str) -> impl Iterator<Item = &'a str
         .flat_map(|group| group.calls.iter().map(String::as_str))
 }
 
-/// All limited arguments are `int` in the kernel: the upper half is ignored.
+/// Limited arguments are `int` in the kernel, which ignores the upper half; of pointers both halves
+/// are asked for.
 fn tests(conditions: &[Condition]) -> Vec<Test> {
     let test = |condition: &Condition| {
         let is = match condition {
@@ -131,6 +135,7 @@ fn tests(conditions: &[Condition]) -> Vec<Test> {
         };
         Some(Test {
             argument: condition.arg,
+            upper: condition.upper,
             is,
         })
     };
@@ -219,6 +224,21 @@ mod tests {
             let allowed = data.allow.iter().any(|g| g.calls.contains(&limit.call));
             assert!(allowed, "{} is limited but not allowed", limit.call);
         }
+    }
+
+    #[test]
+    fn limits_of_other_processes_are_refused_wherever_the_new_ones_lie() {
+        let data = data();
+        let limit = data.limit.iter().find(|limit| limit.call == "prlimit64");
+        let refusals = &limit.unwrap().deny_when;
+        let of_other =
+            |all: &&Vec<Condition>| all.iter().any(|c| (c.arg, c.is_not) == (0, Some(0)));
+        let halves: BTreeSet<bool> = refusals
+            .iter()
+            .filter(of_other)
+            .flat_map(|all| all.iter().filter(|c| c.arg == 2).map(|c| c.upper))
+            .collect();
+        assert_eq!(halves, BTreeSet::from([false, true]));
     }
 
     #[test]

@@ -3,6 +3,8 @@
 use crate::launch::Started;
 use motu_core::Error;
 use motu_core::network::{Attached, Frames, Uplink};
+use motu_local::Process;
+use std::fs::File;
 use std::os::fd::OwnedFd;
 
 /// A machine's network while the machine is being made.
@@ -37,4 +39,20 @@ impl<'a> Wire<'a> {
             Wire::Later(uplink, frames, machine) => uplink.attach(frames)?.hold(machine),
         }
     }
+}
+
+/// Connects the network of a machine that runs to another uplink. Its device went with the first.
+pub(crate) fn join(process: Process, uplink: &dyn Uplink, privileged: bool) -> Result<(), Error> {
+    let gone = || Error::not_found("the machine is gone");
+    // Opened first: from then on its number cannot become another's unnoticed.
+    let machine = process.open().ok_or_else(gone)?;
+    let namespace = |kind: &str| {
+        File::open(format!("/proc/{}/ns/{kind}", process.pid))
+            .map(OwnedFd::from)
+            .map_err(|error| Error::io("the machine's network", &error))
+    };
+    let net = namespace("net")?;
+    let user = (!privileged).then(|| namespace("user")).transpose()?;
+    let frames = Frames::Namespace { net, user };
+    uplink.attach(frames)?.hold(machine)
 }

@@ -37,8 +37,10 @@ mod socket;
 mod walls;
 
 use async_trait::async_trait;
+use groups::Groups;
 use motu_core::report::Check;
-use motu_core::runtime::{Capabilities, Connection, Ended, Machine, MachineSpec};
+use motu_core::runtime::{Capabilities, Connection, Ended, Lifeline, Machine, MachineSpec};
+use motu_core::sandbox::AppliedLimit;
 use motu_core::{Error, ErrorKind, Isolation, Runtime, SandboxId};
 use prepare::{HOME_LABEL, SANDBOX_LABEL};
 use std::path::{Path, PathBuf};
@@ -159,6 +161,21 @@ impl Runtime for Docker {
 
     fn memory_kills(&self, machine: &Machine) -> u64 {
         machine::memory_kills(machine)
+    }
+
+    fn limits(&self, machine: &Machine) -> Vec<AppliedLimit> {
+        match machine::record_of(machine).and_then(|record| record.process) {
+            Some(process) => limit::standing(&machine.limits, &Groups::of(process.pid)),
+            None => machine.limits.clone(),
+        }
+    }
+
+    fn lifeline(&self, machine: &Machine) -> Option<Lifeline> {
+        let process = machine::record_of(machine)?.process?;
+        Some(Lifeline {
+            processes: vec![process.into()],
+            thaw: Vec::new(),
+        })
     }
 
     async fn pause(&self, machine: &Machine) -> Result<(), Error> {

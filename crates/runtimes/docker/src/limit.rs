@@ -43,6 +43,30 @@ pub(crate) fn verified(
     ])
 }
 
+/// The limits as the kernel has them now. A group that is gone, or that somebody has opened, keeps
+/// nothing.
+pub(crate) fn standing(limits: &[AppliedLimit], groups: &Groups) -> Vec<AppliedLimit> {
+    let mut limits = limits.to_vec();
+    if *groups == Groups::default() {
+        // The process has ended; that is seen elsewhere.
+        return limits;
+    }
+    for limit in limits.iter_mut().filter(|limit| limit.enforced) {
+        let (found, most) = match &*limit.name {
+            "mem_mib" => (groups.memory(), prepare::most_memory(limit.value)),
+            "pids_max" => (groups.pids(), limit.value),
+            "vcpu_count" => (groups.cpu(), limit.value.saturating_mul(1000)),
+            _ => continue,
+        };
+        if found.is_none_or(|found| found > most) {
+            limit.enforced = false;
+            limit.by =
+                "nobody: its control group was taken away from outside; make it again".into();
+        }
+    }
+    limits
+}
+
 /// Refuses an explicit number of open files that the engine cannot provide.
 pub(crate) fn refuse_files(limits: &MachineLimits, most: u64) -> Result<(), Error> {
     if !limits.nofile.explicit || limits.nofile.value <= most {

@@ -7,6 +7,7 @@ use motu_core::runtime::{MachineLimits, MachineSpec};
 use motu_core::sandbox::AppliedLimit;
 use motu_core::{Error, Isolation, limits};
 use motu_link::network;
+use motu_local::hidden;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -117,6 +118,11 @@ pub(crate) fn container(spec: &MachineSpec, decided: &Decided<'_>) -> Result<Val
         "Init": false,
         "AutoRemove": false,
     });
+    if !gvisor {
+        // More than the engine hides by itself: its kernel is the host's.
+        let hidden: Vec<&str> = hidden::OF_PROC.into_iter().chain(hidden::OF_SYS).collect();
+        host["MaskedPaths"] = json!(hidden);
+    }
     if let Some(name) = decided.walls.name() {
         host["Runtime"] = json!(name);
     }
@@ -155,12 +161,13 @@ fn arguments(spec: &MachineSpec, gvisor: bool) -> Vec<String> {
         .iter()
         .fold(0u64, |set, (bit, _)| set | 1 << bit);
     let socket = format!("{OURS}/link/{LINK_SOCKET}");
-    let mut args = vec![
-        "serve".to_string(),
-        "--pid1".into(),
-        "--restrict".into(),
-        format!("{caps:x}:{}:none", spec.limits.nofile.value),
-    ];
+    let mut args = vec!["serve".to_string(), "--pid1".into(), "--restrict".into()];
+    let files = spec.limits.nofile.value;
+    // In gVisor no group of the engine's counts the machine's own processes.
+    args.push(match gvisor {
+        true => format!("{caps:x}:{files}:none:{}", spec.limits.pids_max.value),
+        false => format!("{caps:x}:{files}:none"),
+    });
     if gvisor {
         args.extend(["--seal".into(), format!("{OURS}/link")]);
         args.extend(["--unmount".into(), format!("{OURS}/guest")]);
@@ -186,6 +193,11 @@ pub(crate) fn host_limits(limits: &MachineLimits, gvisor: bool) -> MachineLimits
         host.pids_max.value = tasks.saturating_add(GVISOR_TASKS);
     }
     host
+}
+
+/// The most bytes of memory of a machine with this limit, gVisor's own included.
+pub(crate) fn most_memory(mem_mib: u64) -> u64 {
+    mem_mib.saturating_add(GVISOR_MIB).saturating_mul(MIB)
 }
 
 /// Refuses what no engine can provide, before anything is made.

@@ -170,11 +170,10 @@ fn conditions(maker: &Maker) -> String {
         .as_ref()
         .and_then(|path| std::fs::metadata(path).ok());
     let changed = seen.map_or((0, 0), |seen| (seen.mtime(), seen.ctime()));
-    let guest = maker.guest_place();
     format!(
         "{}\n{program:?} {changed:?}\n{}\n",
         boot_id(),
-        guest.display()
+        maker.guest_name()
     )
 }
 

@@ -38,8 +38,9 @@ mod sys;
 use async_trait::async_trait;
 use motu_core::report::Check;
 use motu_core::runtime::{
-    AtRest, Capabilities, Connection, Ended, Kept, Machine, MachineSpec, Usage,
+    AtRest, Capabilities, Connection, Ended, Kept, Lifeline, Machine, MachineSpec, Usage,
 };
+use motu_core::sandbox::AppliedLimit;
 use motu_core::{Error, Isolation, Runtime, SandboxId};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -126,6 +127,26 @@ impl Runtime for Gvisor {
 
     fn usage(&self, machine: &Machine, before: Option<Usage>) -> Option<Usage> {
         self.inner.cgroups.usage(machine.id.as_str(), before)
+    }
+
+    fn limits(&self, machine: &Machine) -> Vec<AppliedLimit> {
+        match machine::record_of(machine).and_then(|record| record.process) {
+            Some(sandbox) => {
+                let groups = &self.inner.cgroups;
+                groups.standing(machine.id.as_str(), sandbox.pid, &machine.limits)
+            }
+            None => machine.limits.clone(),
+        }
+    }
+
+    fn lifeline(&self, machine: &Machine) -> Option<Lifeline> {
+        let record = machine::record_of(machine)?;
+        let processes = record.process.into_iter().chain(record.gofer);
+        let thawing = self.inner.cgroups.thawing(machine.id.as_str());
+        Some(Lifeline {
+            processes: processes.map(Into::into).collect(),
+            thaw: thawing.into_iter().collect(),
+        })
     }
 
     async fn pause(&self, machine: &Machine) -> Result<(), Error> {

@@ -148,7 +148,9 @@ impl Maker {
         for limit in applied.iter_mut().filter(|limit| limit.enforced) {
             match &*limit.name {
                 "mem_mib" => limit.by += &format!(", with {OWN_MIB} MiB more for gVisor itself"),
-                "pids_max" => limit.by = format!("gVisor, and {} behind it", limit.by),
+                "pids_max" => {
+                    limit.by = format!("gVisor for each user, and {} behind it", limit.by);
+                }
                 _ => {}
             }
         }
@@ -162,9 +164,14 @@ impl Maker {
     }
 
     pub(crate) fn guest_place(&self) -> PathBuf {
+        self.home.join("cache/gvisor").join(self.guest_name())
+    }
+
+    /// The file name of the guest program, which says its content.
+    pub(crate) fn guest_name(&self) -> String {
         let hash = Sha256::digest(&self.guest);
         let name = u64::from_be_bytes(std::array::from_fn(|at| hash[at]));
-        self.home.join(format!("cache/gvisor/guest-{name:016x}"))
+        format!("guest-{name:016x}")
     }
 
     /// The guest program as a file, written once.
@@ -328,7 +335,7 @@ fn turns() -> usize {
 fn host_limits(limits: &MachineLimits) -> MachineLimits {
     let mut host = *limits;
     host.mem_mib.value = limits.mem_mib.value.saturating_add(OWN_MIB);
-    let tasks = limits.pids_max.value.saturating_mul(TASKS_PER_TASK);
+    let tasks = prepare::tasks(limits.pids_max.value).saturating_mul(TASKS_PER_TASK);
     host.pids_max.value = tasks.saturating_add(OWN_TASKS);
     host
 }

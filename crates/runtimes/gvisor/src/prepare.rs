@@ -170,14 +170,15 @@ fn arguments(spec: &MachineSpec) -> Vec<String> {
         .fold(0u64, |set, (bit, _)| set | 1 << bit);
     let privileges = if spec.wants_sudo { "new" } else { "none" };
     let nofile = spec.limits.nofile.value;
+    let processes = spec.limits.pids_max.value;
     let mut args = vec![
         format!("{OURS}/guest"),
         "serve".into(),
         "--pid1".into(),
         "--restrict".into(),
-        format!("{caps:x}:{nofile}:{privileges}"),
+        format!("{caps:x}:{nofile}:{privileges}:{processes}"),
         "--write".into(),
-        format!("{CGROUP}/pids/pids.max={}", spec.limits.pids_max.value),
+        format!("{CGROUP}/pids/pids.max={}", tasks(processes)),
     ];
     if spec.kept.is_some() {
         args.extend([
@@ -203,6 +204,18 @@ fn arguments(spec: &MachineSpec) -> Vec<String> {
     // Last: when a connection is possible, everything is done.
     args.extend(["--listen".into(), format!("{OURS}/link/{LINK_SOCKET}")]);
     args
+}
+
+/// The tasks inside of a machine in which each user may have so many.
+///
+/// gVisor keeps the memory and the host's processes of every fork that its control group refuses, for
+/// ever: a fork bomb ends the machine. What a user's limit refuses costs nothing. So that limit is
+/// the one that is met, and the group only bounds those who become many users.
+pub(crate) fn tasks(processes: u64) -> u64 {
+    const USERS: u64 = 2;
+    /// The guest, and two for each command that runs.
+    const OWN: u64 = 64;
+    processes.saturating_mul(USERS).saturating_add(OWN)
 }
 
 /// The contents of `/proc/meminfo` for `runsc`, which reads one line of it.

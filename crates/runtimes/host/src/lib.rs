@@ -34,7 +34,8 @@ use async_trait::async_trait;
 use kept::WORKSPACE;
 use motu_core::report::{Check, Health};
 use motu_core::runtime::{
-    Ask, Capabilities, Connection, Ended, Kept, Machine, MachineLimits, MachineSpec, Surroundings,
+    Ask, Capabilities, Connection, Ended, Kept, Lifeline, Machine, MachineLimits, MachineSpec,
+    Surroundings,
 };
 use motu_core::sandbox::AppliedLimit;
 use motu_core::{Error, ErrorKind, Isolation, Runtime, SandboxId};
@@ -181,6 +182,10 @@ impl Runtime for Host {
 
     async fn alive(&self, machine: &Machine) -> bool {
         record::of(machine).is_some_and(|record| record.open().is_some())
+    }
+
+    fn lifeline(&self, machine: &Machine) -> Option<Lifeline> {
+        record::lifeline(machine)
     }
 
     async fn destroy(&self, machine: &Machine) -> Result<(), Error> {

@@ -5,7 +5,7 @@
 
 use crate::sys;
 use motu_core::Error;
-use motu_core::runtime::Machine;
+use motu_core::runtime::{Lifeline, Machine, ProcessOfBoot};
 use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, pidfd_open, waitid};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
@@ -35,6 +35,21 @@ pub struct Process {
     pub pid: i32,
     /// Clock ticks from the boot of the host to the start of the process.
     pub start_time: u64,
+}
+
+/// By what a machine ends: its guest takes along what it has started, a program around it ends with
+/// the guest.
+pub fn lifeline(machine: &Machine) -> Option<Lifeline> {
+    let record = of(machine)?;
+    let processes = record.guest.into_iter().chain([record.process]);
+    let known = |process: Process| ProcessOfBoot {
+        pid: process.pid,
+        start_time: process.start_time,
+    };
+    Some(Lifeline {
+        processes: processes.map(known).collect(),
+        thaw: Vec::new(),
+    })
 }
 
 impl Record {

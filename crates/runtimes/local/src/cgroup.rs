@@ -28,6 +28,9 @@ use std::time::Duration;
 const CPU_PERIOD_US: u64 = 100_000;
 /// On v1, the fraction of a machine's memory that its sockets may use in addition (1/8).
 const SOCKET_SHARE: u64 = 8;
+/// Who enforces a limit whose group was removed.
+const REMOVED: &str =
+    "nobody: its control group was taken away from outside; stop it and start it, or make it again";
 /// How often a group that vanished is created again.
 const GROUP_TRIES: u32 = 100;
 /// How often removing a cgroup is tried: the last process takes a moment to leave it.
@@ -303,16 +306,22 @@ impl Hierarchies {
         }
     }
 
+    /// The file that lets a machine go on, and what is written to it.
+    pub fn thawing(&self, id: &str) -> Option<(PathBuf, String)> {
+        let controller = self.controller(Kind::Freezer)?;
+        let (file, word) = match controller.version {
+            Version::V1 => ("freezer.state", "THAWED"),
+            Version::V2 => ("cgroup.freeze", "0"),
+        };
+        let dir = controller.base.join(&self.group).join(id);
+        Some((dir.join(file), word.to_string()))
+    }
+
     /// Thaws without waiting: on v1 a frozen process cannot even be killed.
     pub fn thaw(&self, id: &str) {
-        if let Some(controller) = self.controller(Kind::Freezer) {
-            let dir = controller.base.join(&self.group).join(id);
-            let (file, word) = match controller.version {
-                Version::V1 => ("freezer.state", "THAWED"),
-                Version::V2 => ("cgroup.freeze", "0"),
-            };
+        if let Some((file, word)) = self.thawing(id) {
             // Nothing to thaw if the directory is gone.
-            let _ = std::fs::write(dir.join(file), word);
+            let _ = std::fs::write(file, word);
         }
     }
 
@@ -366,6 +375,54 @@ impl Hierarchies {
         Some(Usage {
             cpu_us,
             mem_bytes: used.trim().parse::<u64>().ok()?.saturating_sub(cache),
+        })
+    }
+
+    /// The limits of a machine as they hold now: one whose group the machine's process is no longer
+    /// in holds nothing. Groups can be removed from outside, once their processes were moved away.
+    pub fn standing(&self, id: &str, pid: i32, limits: &[AppliedLimit]) -> Vec<AppliedLimit> {
+        let own = std::fs::read_to_string(format!("/proc/{pid}/cgroup"));
+        // A process that has ended is in no group; that it has ended is seen elsewhere.
+        let own = own.unwrap_or_default();
+        let mut limits = limits.to_vec();
+        if own.is_empty() {
+            return limits;
+        }
+        for limit in limits.iter_mut().filter(|limit| limit.enforced) {
+            if !self.is_inside(&own, id, &limit.name) {
+                limit.enforced = false;
+                limit.by = REMOVED.to_string();
+            }
+        }
+        limits
+    }
+
+    /// Whether a process with these memberships is in the group that keeps a limit of a machine;
+    /// also true for limits that no group keeps.
+    fn is_inside(&self, own: &str, id: &str, limit: &str) -> bool {
+        let controller = |kind| self.controller(kind).map(|c| (kind.name(), c.version));
+        let keeper = match limit {
+            "mem_mib" => controller(Kind::Memory),
+            "pids_max" => controller(Kind::Pids),
+            "vcpu_count" => controller(Kind::Cpu),
+            "io_mbps" | "iops" => self.io.as_ref().ok().map(|io| ("blkio", io.version)),
+            _ => None,
+        };
+        let Some((name, version)) = keeper else {
+            return true;
+        };
+        let place = format!("/{}/{id}", self.group);
+        own.lines().any(|line| {
+            let mut fields = line.splitn(3, ':').skip(1);
+            let (Some(names), Some(path)) = (fields.next(), fields.next()) else {
+                return false;
+            };
+            let ours = match version {
+                Version::V1 => names.split(',').any(|one| one == name),
+                Version::V2 => names.is_empty(),
+            };
+            // What was removed with the process still in it is marked.
+            ours && path.ends_with(&place)
         })
     }
 

@@ -7,6 +7,7 @@
 //!   reuse      disks of machines that are gone, emptied for the next ones
 //!   tending    what images of kept disks need: space given back, errors noticed
 //!   seed       the files a workspace began with
+//!   hidden     what of /proc and /sys machines on the host's kernel do not see
 //!   nested     hosts that are containers themselves
 //!   process    processes that are known again after a restart of the daemon
 //!   program    the guest program as a file, for runtimes that need one
@@ -15,6 +16,7 @@
 
 mod cgroup;
 pub mod disk;
+pub mod hidden;
 pub mod mount;
 pub mod nested;
 mod process;

@@ -3,6 +3,7 @@
 //! A pid alone identifies nothing, because pids are reused. A process is the one we started if its
 //! pid, its start time and the boot id all agree.
 
+use motu_core::runtime::ProcessOfBoot;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde::{Deserialize, Serialize};
 use std::os::fd::OwnedFd;
@@ -13,6 +14,15 @@ pub struct Process {
     pub pid: i32,
     /// Clock ticks from the boot of the host to the start of the process.
     pub start_time: u64,
+}
+
+impl From<Process> for ProcessOfBoot {
+    fn from(process: Process) -> ProcessOfBoot {
+        ProcessOfBoot {
+            pid: process.pid,
+            start_time: process.start_time,
+        }
+    }
 }
 
 impl Process {

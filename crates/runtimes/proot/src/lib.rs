@@ -35,7 +35,8 @@ mod tool;
 use async_trait::async_trait;
 use motu_core::report::Check;
 use motu_core::runtime::{
-    AtRest, Capabilities, Connection, Ended, Kept, Machine, MachineSpec, RestLayer, Surroundings,
+    AtRest, Capabilities, Connection, Ended, Kept, Lifeline, Machine, MachineSpec, RestLayer,
+    Surroundings,
 };
 use motu_core::{Error, ErrorKind, Isolation, Runtime, SandboxId};
 use motu_host::record::{self, Record};
@@ -187,6 +188,10 @@ impl Runtime for Proot {
         let record = record::of(machine).filter(|record| record.open().is_some());
         let guest = record.and_then(|record| record.guest);
         guest.is_some_and(|guest| guest.open().is_some())
+    }
+
+    fn lifeline(&self, machine: &Machine) -> Option<Lifeline> {
+        record::lifeline(machine)
     }
 
     async fn destroy(&self, machine: &Machine) -> Result<(), Error> {

@@ -24,8 +24,9 @@ const COPIES: u64 = 2;
 const OVERHEAD_MIB: u64 = 512;
 /// Threads: processors, devices and at most 64 that wait for disks.
 const THREADS: u64 = 256;
-/// How often removing a group is tried: the last process takes a moment to leave it.
-const REMOVE_TRIES: u32 = 100;
+/// How often removing a group is tried: a process leaves it when its memory has been given back, which takes seconds for
+/// a large machine on a busy host.
+const REMOVE_TRIES: u32 = 1000;
 const REMOVE_PAUSE: Duration = Duration::from_millis(5);
 
 fn hierarchies() -> &'static Hierarchies {

@@ -10,8 +10,9 @@ use crate::cache::{Shelf, freeze};
 use crate::cpio::Archive;
 use crate::error::QemuError;
 use crate::modules::{Lacking, Modules};
-use crate::{deb, identity, lz4, package, packing};
+use crate::{deb, identity, package, packing};
 use motu_core::config::QemuConfig;
+use motu_pages::lz4;
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 

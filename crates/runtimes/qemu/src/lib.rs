@@ -15,7 +15,7 @@
 //!   guest       the host's end of the serial ports
 //!   state       the state of devices on its way into QEMU
 //!   ram         memory as a sealed file; qcow2 and image: disks
-//!   kernel      the kernel and the initial file system (lz4, cpio); modules: in which order;
+//!   kernel      the kernel and the initial file system (cpio); modules: in which order;
 //!               package, deb, packing: where it comes from
 //!   accel       KVM or emulation, tried before it is believed
 //!   qmp         QEMU's control socket
@@ -47,7 +47,6 @@ mod identity;
 mod image;
 mod kept;
 mod kernel;
-mod lz4;
 mod machine;
 mod modules;
 mod package;
@@ -79,7 +78,8 @@ use async_trait::async_trait;
 use motu_core::config::QemuConfig;
 use motu_core::report::Check;
 use motu_core::runtime::{
-    AtRest, Capabilities, Connection, Ended, Kept, Machine, MachineSpec, Usage,
+    AtRest, Capabilities, Connection, Ended, Kept, Lifeline, Machine, MachineSpec, ProcessOfBoot,
+    Usage,
 };
 use motu_core::{Accel, Error, Isolation, Runtime, SandboxId};
 use std::path::{Path, PathBuf};
@@ -194,6 +194,17 @@ impl Runtime for Qemu {
 
     fn usage(&self, machine: &Machine, before: Option<Usage>) -> Option<Usage> {
         cgroup::usage(&machine.dir, before)
+    }
+
+    fn lifeline(&self, machine: &Machine) -> Option<Lifeline> {
+        let process = machine::record_of(machine)?.process?;
+        Some(Lifeline {
+            processes: vec![ProcessOfBoot {
+                pid: process.pid,
+                start_time: process.start_time,
+            }],
+            thaw: Vec::new(),
+        })
     }
 
     async fn reclaim(&self, machine: &Machine) -> Result<(), Error> {

@@ -7,6 +7,7 @@
 //! a checksum over every page that is not zero.
 
 use crate::error::QemuError;
+use motu_pages::Sum;
 use rustix::fs::{MemfdFlags, SealFlags, SeekFrom, fcntl_add_seals, memfd_create, seek};
 use std::fs::File;
 use std::io;
@@ -14,38 +15,6 @@ use std::os::unix::fs::FileExt;
 
 pub(crate) const PAGE: usize = 4096;
 const CHUNK: usize = 256 * PAGE;
-
-/// A checksum that finds accidents, not attacks: it must be as fast as memory is read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Sum([u64; 4]);
-
-impl Sum {
-    fn new() -> Sum {
-        Sum([
-            0x243f_6a88_85a3_08d3,
-            0x1319_8a2e_0370_7344,
-            0xa409_3822_299f_31d0,
-            0x082e_fa98_ec4e_6c89,
-        ])
-    }
-
-    /// Adds a page and its place.
-    fn page(&mut self, number: u64, page: &[u8]) {
-        const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
-        self.0[0] = (self.0[0] ^ number).wrapping_mul(MIX);
-        // Four independent chains keep the multiplier busy.
-        for words in page.chunks_exact(32) {
-            for (lane, word) in self.0.iter_mut().zip(words.chunks_exact(8)) {
-                let word = u64::from_le_bytes(word.try_into().unwrap_or_default());
-                *lane = (*lane ^ word).wrapping_mul(MIX).rotate_left(23);
-            }
-        }
-    }
-
-    pub(crate) fn text(&self) -> String {
-        self.0.iter().map(|lane| format!("{lane:016x}")).collect()
-    }
-}
 
 /// An empty memory of a given size.
 pub(crate) fn empty(bytes: u64) -> Result<File, QemuError> {
@@ -70,7 +39,7 @@ pub(crate) fn seal(file: &File) -> Result<(), QemuError> {
 
 /// Copies every page that is not zero; returns their checksum.
 pub(crate) fn copy(from: &File, to: &File) -> Result<Sum, QemuError> {
-    let mut sum = Sum::new();
+    let mut sum = Sum::default();
     copy_pages(from, to, |number, page| sum.page(number, page))?;
     Ok(sum)
 }

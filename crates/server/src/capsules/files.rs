@@ -16,6 +16,7 @@ use motu_core::files::{
     WriteOptions,
 };
 use motu_core::limits::LIST_ENTRIES;
+use motu_core::shown::misread;
 use motu_core::{Error, Result, verb};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -35,7 +36,7 @@ pub async fn write(
     request: Request,
 ) -> Answer<StatusCode> {
     let query: axum::extract::Query<Query> = axum::extract::Query::try_from_uri(request.uri())
-        .map_err(|error| Error::invalid(format!("the query cannot be read: {error}")))?;
+        .map_err(|error| Error::invalid(format!("the query cannot be read: {}", misread(error))))?;
     let boundary = boundary(request.headers());
     let (path, content): (String, ByteStream) = match (query.0.path, boundary) {
         (Some(path), _) => (path, arriving(request.into_body())),

@@ -1,6 +1,6 @@
 //! The file of keys: one JSON record a line, appended and flushed, rewritten when it is long.
 
-use super::Answer;
+use super::{Answer, Identity};
 use motu_core::{Error, Result, limits};
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, VecDeque};
@@ -21,6 +21,9 @@ const MAX_LINE: u64 = 6 * limits::IDEMPOTENCY_ANSWER_BYTES.max + 64 * 1024;
 #[serde(deny_unknown_fields)]
 pub struct Record {
     pub id: String,
+    /// Whose keys it counts for; older records do not say, and count together.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub owner: String,
     /// Empty: the key is free again.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub request: String,
@@ -31,17 +34,18 @@ pub struct Record {
 }
 
 impl Record {
-    pub fn begun(id: &str, request: &str) -> Record {
+    pub fn begun(key: &Identity, request: &str) -> Record {
         Record {
-            id: id.to_string(),
+            id: key.id.clone(),
+            owner: key.owner.clone(),
             request: request.to_string(),
             at: now(),
             answer: None,
         }
     }
 
-    pub fn forgotten(id: &str) -> Record {
-        Record::begun(id, "")
+    pub fn forgotten(key: &Identity) -> Record {
+        Record::begun(key, "")
     }
 
     /// Bytes of its answer.
@@ -67,10 +71,24 @@ struct Written {
     lines: usize,
     /// The newest record of each key.
     newest: HashMap<String, Record>,
-    /// Keys by age, the oldest first.
+    /// What each owner has.
+    owners: HashMap<String, Share>,
+}
+
+/// The keys of one owner.
+#[derive(Debug, Default)]
+struct Share {
+    /// By age, the oldest first.
     order: VecDeque<String>,
     /// Bytes of all answers.
     bytes: u64,
+}
+
+impl Share {
+    fn fits(&self) -> bool {
+        let most = limits::IDEMPOTENCY_KEYS.default as usize;
+        self.order.len() <= most && self.bytes <= limits::IDEMPOTENCY_BYTES.default
+    }
 }
 
 impl Log {
@@ -81,8 +99,7 @@ impl Log {
             file: append_to(path)?,
             lines: usize::MAX,
             newest: HashMap::new(),
-            order: VecDeque::new(),
-            bytes: 0,
+            owners: HashMap::new(),
         };
         for record in records {
             written.remember(record);
@@ -102,10 +119,7 @@ impl Log {
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
         written.write(&record)?;
         match record.request.is_empty() {
-            true => {
-                written.order.retain(|id| *id != record.id);
-                written.drop_record(&record.id);
-            }
+            true => written.forget(&record.id),
             false => written.remember(record),
         }
         let dropped = written.shorten();
@@ -129,35 +143,46 @@ impl Written {
     }
 
     fn remember(&mut self, record: Record) {
-        let id = record.id.clone();
-        self.bytes += record.bytes();
+        let (id, bytes) = (record.id.clone(), record.bytes());
+        let before = self.newest.get(&id);
+        if before.is_some_and(|before| before.owner != record.owner) {
+            self.forget(&id);
+        }
+        let share = self.owners.entry(record.owner.clone()).or_default();
+        share.bytes += bytes;
         match self.newest.insert(id.clone(), record) {
-            Some(before) => self.bytes -= before.bytes(),
-            None => self.order.push_back(id),
+            Some(before) => share.bytes -= before.bytes(),
+            None => share.order.push_back(id),
         }
     }
 
-    fn drop_record(&mut self, id: &str) {
-        if let Some(record) = self.newest.remove(id) {
-            self.bytes -= record.bytes();
+    fn forget(&mut self, id: &str) {
+        if let Some(record) = self.newest.remove(id)
+            && let Some(share) = self.owners.get_mut(&record.owner)
+        {
+            share.bytes -= record.bytes();
+            share.order.retain(|one| one != id);
         }
     }
 
-    /// Gives up keys that are a day old, and the oldest when they are too many or too long.
+    /// Gives up keys that are a day old, and the oldest of an owner who has too many or too long ones.
     fn shorten(&mut self) -> Vec<String> {
-        let (now, most) = (now(), limits::IDEMPOTENCY_KEYS.default as usize);
+        let now = now();
         let mut dropped = Vec::new();
-        while let Some(id) = self.order.front() {
-            let old = self.newest.get(id).is_none_or(|record| record.is_old(now));
-            let fits = self.order.len() <= most && self.bytes <= limits::IDEMPOTENCY_BYTES.default;
-            if !old && fits {
-                break;
-            }
-            if let Some(id) = self.order.pop_front() {
-                self.drop_record(&id);
-                dropped.push(id);
+        for share in self.owners.values_mut() {
+            while let Some(id) = share.order.front() {
+                let old = self.newest.get(id).is_none_or(|record| record.is_old(now));
+                if !old && share.fits() {
+                    break;
+                }
+                if let Some(id) = share.order.pop_front() {
+                    let record = self.newest.remove(&id);
+                    share.bytes -= record.map_or(0, |record| record.bytes());
+                    dropped.push(id);
+                }
             }
         }
+        self.owners.retain(|_, share| !share.order.is_empty());
         dropped
     }
 
@@ -168,7 +193,8 @@ impl Written {
         let _ = std::fs::remove_file(&fresh);
         let mut file = append_to(&fresh)?;
         let mut out = Vec::new();
-        for id in &self.order {
+        // Each owner's in their order: between owners there is none.
+        for id in self.owners.values().flat_map(|share| &share.order) {
             if let Some(record) = self.newest.get(id) {
                 serde_json::to_writer(&mut out, record).map_err(|error| failed(error.into()))?;
                 out.push(b'\n');

@@ -6,7 +6,8 @@
 //!               answered: the same answer again │ the daemon ended in between: refused, look first
 //! ```
 //!
-//! Keys belong to their caller and are kept for a day. An error is not kept: nothing was made, and
+//! Keys belong to their caller and are kept for a day; how many, is bounded for each project, so that
+//! none makes another's forgotten. An error is not kept: nothing was made, and
 //! the request may be tried again. Streams and addresses whose answers hold secrets take no key.
 
 mod log;
@@ -90,8 +91,9 @@ impl Repeats {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a key for a request, or gives the answer that it had.
-    async fn begin(&self, id: &str, request: &str) -> Result<Option<Arc<Answer>>> {
+    /// Takes an owner's key for a request, or gives the answer that it had.
+    async fn begin(&self, key: &Identity, request: &str) -> Result<Option<Arc<Answer>>> {
+        let id = key.id.as_str();
         {
             let mut known = self.known();
             if let Some(found) = known.get(id) {
@@ -100,7 +102,7 @@ impl Repeats {
             let (request, state) = (request.to_string(), Progress::Begun);
             known.insert(id.to_string(), Known { request, state });
         }
-        let record = Record::begun(id, request);
+        let record = Record::begun(key, request);
         match self.append(record).await {
             Ok(()) => Ok(None),
             Err(error) => {
@@ -111,13 +113,13 @@ impl Repeats {
     }
 
     /// Keeps how it went, before that is told.
-    async fn end(&self, id: &str, request: &str, answer: Answer) -> Result<()> {
+    async fn end(&self, key: &Identity, request: &str, answer: Answer) -> Result<()> {
         let record = Record {
             answer: Some(answer.clone()),
-            ..Record::begun(id, request)
+            ..Record::begun(key, request)
         };
         let kept = self.append(record).await;
-        if let Some(known) = self.known().get_mut(id) {
+        if let Some(known) = self.known().get_mut(&key.id) {
             known.state = match kept {
                 Ok(()) => Progress::Answered(Arc::new(answer)),
                 Err(_) => Progress::Unknown,
@@ -127,9 +129,9 @@ impl Repeats {
     }
 
     /// Lets the request be tried again.
-    async fn forget(&self, id: &str) -> Result<()> {
-        self.append(Record::forgotten(id)).await?;
-        self.known().remove(id);
+    async fn forget(&self, key: &Identity) -> Result<()> {
+        self.append(Record::forgotten(key)).await?;
+        self.known().remove(&key.id);
         Ok(())
     }
 
@@ -209,12 +211,12 @@ impl Repeats {
             .map_err(|_| Error::internal("the call ended in a bug"))?
     }
 
-    async fn keep(&self, id: &str, asked: &str, response: Response) -> Result<Response> {
+    async fn keep(&self, key: &Identity, asked: &str, response: Response) -> Result<Response> {
         let (parts, body) = response.into_parts();
         let body = match body.collect().await {
             Ok(collected) => collected.to_bytes(),
             Err(error) => {
-                if let Some(known) = self.known().get_mut(id) {
+                if let Some(known) = self.known().get_mut(&key.id) {
                     known.state = Progress::Unknown;
                 }
                 let message = format!("the answer broke off: {error}");
@@ -222,21 +224,30 @@ impl Repeats {
             }
         };
         if !parts.status.is_success() {
-            self.forget(id).await?;
+            self.forget(key).await?;
         } else {
             let answer = Answer {
                 status: parts.status.as_u16(),
                 headers: kept(&parts.headers),
                 body: text(&body),
             };
-            self.end(id, asked, answer).await?;
+            self.end(key, asked, answer).await?;
         }
         Ok(Response::from_parts(parts, Body::from(body)))
     }
 }
 
-/// The name of a caller's key; why there can be none.
-fn identify(key: &HeaderValue, request: &Request) -> Result<String> {
+/// A caller's key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Identity {
+    /// Whose keys it counts for.
+    owner: String,
+    /// What the caller and the key are known by.
+    id: String,
+}
+
+/// A caller's key; why there can be none.
+fn identify(key: &HeaderValue, request: &Request) -> Result<Identity> {
     let refused = |message: &str, hint: &str| {
         let error = Error::invalid(format!("Idempotency-Key {message}")).hint(hint.to_string());
         Err(error)
@@ -258,8 +269,12 @@ fn identify(key: &HeaderValue, request: &Request) -> Result<String> {
         );
     }
     let caller = request.extensions().get::<Caller>();
-    let who = caller.map_or_else(|| "remote".to_string(), |caller| caller.who.to_string());
-    Ok(digest(&[who.as_bytes(), key.as_bytes()]))
+    let unknown = || "remote".to_string();
+    let who = caller.map_or_else(unknown, |caller| caller.who.to_string());
+    Ok(Identity {
+        owner: caller.map_or_else(unknown, |caller| caller.who.owner()),
+        id: digest(&[who.as_bytes(), key.as_bytes()]),
+    })
 }
 
 fn digest(parts: &[&[u8]]) -> String {

@@ -191,3 +191,57 @@ async fn the_oldest_answers_are_forgotten_when_they_are_too_long_together() {
         assert!(!ask(&daemon, forgotten, "/long", "").await.2);
     }
 }
+
+#[test]
+fn no_owner_makes_anothers_keys_forgotten() {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("idempotency.jsonl");
+    let key = |owner: &str, id: String| Identity {
+        owner: owner.to_string(),
+        id,
+    };
+    let answer = |text: &str| Answer {
+        status: 200,
+        headers: Vec::new(),
+        body: Some(text.to_string()),
+    };
+    // Written at once: a key brings its record to the disk before it is used.
+    let most = limits::IDEMPOTENCY_KEYS.default;
+    let mut lines = Vec::new();
+    let mut write = |record: Record| {
+        serde_json::to_writer(&mut lines, &record).unwrap();
+        lines.push(b'\n');
+    };
+    write(Record {
+        answer: Some(answer("mine")),
+        ..Record::begun(&key("project:beta", "beta-0".to_string()), "r")
+    });
+    for number in 0..most {
+        write(Record::begun(
+            &key("project:acme", format!("acme-{number}")),
+            "r",
+        ));
+    }
+    std::fs::write(&path, lines).unwrap();
+    let (log, records) = Log::open(&path).unwrap();
+    assert_eq!(records.len() as u64, most + 1);
+    // One more of the same owner takes that owner's oldest, and nobody else's.
+    let one_more = Record::begun(&key("project:acme", "acme-more".to_string()), "r");
+    assert_eq!(log.append(one_more).unwrap(), ["acme-0"]);
+    let of_beta = Record::begun(&key("project:beta", "beta-1".to_string()), "r");
+    assert!(log.append(of_beta).unwrap().is_empty());
+    // So it is with the length of answers.
+    let long = "x".repeat(limits::IDEMPOTENCY_ANSWER_BYTES.max as usize);
+    let fit = limits::IDEMPOTENCY_BYTES.default / limits::IDEMPOTENCY_ANSWER_BYTES.max;
+    let mut dropped = Vec::new();
+    for number in 0..=fit {
+        let record = Record {
+            answer: Some(answer(&long)),
+            ..Record::begun(&key("project:long", format!("long-{number}")), "r")
+        };
+        dropped.extend(log.append(record).unwrap());
+    }
+    assert_eq!(dropped, ["long-0"]);
+    let (_, records) = Log::open(&path).unwrap();
+    assert!(records.iter().any(|record| record.id == "beta-0"));
+}

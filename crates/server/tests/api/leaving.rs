@@ -1,9 +1,9 @@
 //! A server that is told to stop: what is being done is finished, the rest does not hold it up.
 
+use super::files::Files;
 use super::*;
 use motu_core::Terminals as _;
 use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
 
 /// A server that can be told to stop.
 struct Leaving {
@@ -13,22 +13,10 @@ struct Leaving {
 }
 
 fn leaving() -> Leaving {
-    let home = tempfile::tempdir().unwrap();
-    let socket = home.path().join("daemon.sock");
-    let listener = motu_api::socket::listen(&socket).unwrap();
-    let (stub, activity) = (Arc::new(Stub::default()), Activity::default());
     let (stop, stopped) = oneshot::channel::<()>();
-    let shutdown = async { drop(stopped.await) };
-    let gate = Gate::new(stub.clone());
-    let server = tokio::spawn(serve(gate, listener, activity.clone(), shutdown));
+    let (world, server) = world_until(async { drop(stopped.await) });
     Leaving {
-        world: World {
-            stub,
-            client: Client::new(SocketAt(socket.clone())),
-            activity,
-            socket,
-            _home: home,
-        },
+        world,
         stop: Some(stop),
         server,
     }
@@ -60,6 +48,7 @@ impl Leaving {
 #[tokio::test]
 async fn an_upload_that_takes_long_is_finished() {
     let mut leaving = leaving();
+    let files = Files::of(&leaving.world.recorder);
     let mut stream = UnixStream::connect(&leaving.world.socket).await.unwrap();
     let head = "PUT /v1/sandboxes/sb-a/files/content?path=/f HTTP/1.1\r\nHost: x\r\n\
                 Expect: 100-continue\r\nContent-Length: 8\r\n\r\n";
@@ -76,8 +65,7 @@ async fn an_upload_that_takes_long_is_finished() {
     let mut answer = String::new();
     within(stream.read_to_string(&mut answer)).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
-    let files = leaving.world.stub.files.lock().unwrap().clone();
-    assert_eq!(files[&b"/f"[..]], b"halfdone");
+    assert_eq!(files.kept().remove(&b"/f"[..]).unwrap(), b"halfdone");
     within(leaving.server).await.unwrap();
 }
 
@@ -120,6 +108,7 @@ async fn a_command_that_does_not_end_is_cut_off_in_the_end() {
 async fn what_has_no_end_of_its_own_holds_nobody_up() {
     let mut leaving = leaving();
     let client = leaving.world.client.clone();
+    live::tell_of_ports(&leaving.world.recorder);
     // A connection that is kept for the next call, one to a port, and two who look at a terminal.
     client.version().await.unwrap();
     let mut port = client.dial(&id(), &80).await.unwrap();

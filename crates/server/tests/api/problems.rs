@@ -24,10 +24,10 @@ async fn each_kind_of_error_is_a_problem_of_its_own() {
     let mut titles = std::collections::BTreeSet::new();
     for kind in ErrorKind::ALL {
         let name = kind.as_str();
-        let id = format!("fails-{}", name.replace('_', "-"));
-        let answer = world
-            .raw(&format!("GET /v1/sandboxes/{id} HTTP/1.1"), "")
-            .await;
+        let error = Error::new(kind, "as asked").hint("once more");
+        let it = &world.recorder;
+        it.on(move |_: verb::GetSandbox| Err(error.clone()));
+        let answer = world.raw("GET /v1/sandboxes/sb-a HTTP/1.1", "").await;
         let (status, content_type, body) = parts(&answer);
         assert_eq!(content_type, "application/problem+json", "{answer}");
         assert_eq!(status, kind.http_status(), "{answer}");
@@ -40,8 +40,7 @@ async fn each_kind_of_error_is_a_problem_of_its_own() {
         assert_eq!(body["error"]["kind"], json!(name), "{answer}");
         assert_eq!(body["error"]["message"], "as asked", "{answer}");
         assert_eq!(body["error"]["hint"], "once more", "{answer}");
-        let id = SandboxId::parse(&id).unwrap();
-        let error = world.client.get_sandbox(&id).await.unwrap_err();
+        let error = world.client.get_sandbox(&id()).await.unwrap_err();
         assert_eq!(error.kind, kind);
     }
 }
@@ -49,6 +48,11 @@ async fn each_kind_of_error_is_a_problem_of_its_own() {
 #[tokio::test]
 async fn whatever_refuses_a_request_answers_with_a_problem() {
     let world = world();
+    world.recorder.on(found);
+    world.recorder.on(|_: verb::Examine| panic!("as asked"));
+    files::Files::of(&world.recorder);
+    files::tell_of_trees(&world.recorder);
+    live::tell_of_ports(&world.recorder);
     let cases = [
         ("GET /v1/nowhere", "", 404),
         ("PATCH /v1/version", "", 405),

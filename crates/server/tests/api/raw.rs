@@ -80,12 +80,35 @@ async fn a_raw_session_that_fails_says_why_in_its_close() {
     socket.send(Message::text("hello")).await.unwrap();
     let (_, code, reason) = heard(socket).await;
     assert_eq!((code, &reason["error"]["kind"]), (1011, &json!("invalid")));
-    within(world.stub.killed.notified()).await;
+    within(world.sessions.killed.notified()).await;
+}
+
+/// The process `kept` has written ten bytes, of which the first four are gone.
+fn tell_of_kept(recorder: &Recorder) {
+    recorder.on(|call: verb::AttachProcess| {
+        if call.selector != Selector::Tag("kept".to_string()) {
+            return Err(Error::not_found("no such process"));
+        }
+        let (all, oldest) = ("0123456789", 4);
+        let first = match call.ask.begin()? {
+            AttachFrom::Offsets { stdout, .. } => (stdout as usize).min(all.len()),
+            _ => oldest,
+        };
+        let begun = ExecEvent::Started(Started {
+            pid: 7,
+            tag: "kept".to_string(),
+            stdout_from: first as u64,
+            stderr_from: 0,
+        });
+        let head = vec![begun, ExecEvent::Stdout(all[first..].into())];
+        Sessions::default().start(&["true".to_string()], head)
+    });
 }
 
 #[tokio::test]
 async fn what_runs_already_is_followed_raw_from_an_offset() {
     let world = world();
+    tell_of_kept(&world.recorder);
     let path = "/v1/sandboxes/sb-a/processes/kept/stream/ws";
     let at = format!("{path}?stdout_from=6&mode=raw&stderr_from=0");
     let (pieces, code, _) = heard(connect(&world, &at).await.unwrap()).await;
@@ -129,7 +152,7 @@ async fn a_session_that_is_silent_is_pinged() {
         tokio::time::resume();
         assert!(message.is_ping(), "{message:?}");
         drop(socket);
-        within(world.stub.killed.notified()).await;
+        within(world.sessions.killed.notified()).await;
     }
 }
 
@@ -147,6 +170,7 @@ async fn told(mut socket: Socket) -> Vec<Value> {
 #[tokio::test]
 async fn a_capsules_process_is_followed_from_where_its_caller_was() {
     let world = world();
+    tell_of_kept(&world.recorder);
     let path = "/v1/capsules/sb-a/processes/kept/stream";
     let exit = json!({"type": "exit", "exit_code": 0, "timed_out": false});
     let first = told(connect(&world, path).await.unwrap()).await;
@@ -164,6 +188,7 @@ async fn a_capsules_process_is_followed_from_where_its_caller_was() {
 #[tokio::test]
 async fn a_capsules_terminal_goes_on_where_its_caller_was() {
     let world = world();
+    tell_of_kept(&world.recorder);
     let connect = r#"{"type": "connect", "tag": "kept", "stdout_from": 8}"#;
     let socket = opened(&world, "/v1/capsules/sb-a/pty", connect).await;
     let again = told(socket).await;

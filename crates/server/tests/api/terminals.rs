@@ -1,11 +1,11 @@
 //! Every verb of terminals: what the client sends is what the service gets, and its answer comes back.
 
-use super::stub::terminals as made;
 use super::*;
 use futures_util::SinkExt;
 use motu_core::limits;
 use motu_core::lists::TerminalList;
 use motu_core::terminal::*;
+use motu_testkit::answers as made;
 use serde_json::json;
 use std::collections::BTreeMap;
 
@@ -21,15 +21,6 @@ const NAMES: [&str; 6] = [
 
 fn named(name: &str) -> TerminalId {
     TerminalId::parse(name).unwrap()
-}
-
-/// Makes a call, compares its answer and what reached the service.
-macro_rules! verb {
-    ($world:ident . $verb:ident ( $($argument:expr),* ) gets $got:tt, answers $answer:expr) => {{
-        let answer = within($world.client.$verb($($argument),*)).await.unwrap();
-        assert_eq!(answer, $answer);
-        assert_eq!($world.called(), (stringify!($verb), json!($got)));
-    }};
 }
 
 #[tokio::test]
@@ -55,12 +46,12 @@ async fn the_life_of_a_session() {
         created: true,
         terminal: made::terminal(&named("db shell")),
     };
-    verb!(world.open_terminal(request.clone()) gets request, answers opened);
+    verb!(world.open_terminal(request.clone()) of OpenTerminal gets [request], answers opened);
     let all = TerminalList::new(vec![
         made::terminal(&named("db shell")),
         made::terminal(&named("over")),
     ]);
-    verb!(world.list_terminals(Default::default()) gets null, answers all);
+    verb!(world.list_terminals(Default::default()) of ListTerminals gets [{}], answers all);
     let change = ConfigureTerminal {
         description: Some(String::new()),
         size: Some(TtySize { cols: 2, rows: 1 }),
@@ -69,13 +60,16 @@ async fn the_life_of_a_session() {
     for name in NAMES {
         let id = named(name);
         let one = made::terminal(&id);
-        verb!(world.get_terminal(&id) gets [name, null], answers one);
-        verb!(world.configure_terminal(&id, change.clone()) gets [name, change], answers one);
-        verb!(world.clear_terminal_scrollback(&id) gets [name, null], answers one);
+        verb!(world.get_terminal(&id) of GetTerminal gets [name, null], answers one);
+        verb!(world.configure_terminal(&id, change.clone()) of Configure gets [name, change], answers one);
+        verb!(world.clear_terminal_scrollback(&id) of ClearScrollback gets [name, null], answers one);
     }
-    let ended = world.client.terminate_terminal(&named("a/b")).await;
-    assert_eq!(ended.unwrap().state, TerminalState::terminated());
-    assert_eq!(world.called(), ("terminate_terminal", json!(["a/b", null])));
+    let over = made::terminal(&named("over"));
+    assert_eq!(over.state, TerminalState::terminated());
+    verb!(world.terminate_terminal(&named("a/b")) of TerminateTerminal gets ["a/b", null],
+        answers over);
+    let it = &world.recorder;
+    it.on(|call: verb::GetTerminal| made::known(&call.terminal));
     let error = world.client.get_terminal(&named("missing")).await;
     let error = error.unwrap_err();
     assert_eq!(error.kind, ErrorKind::NotFound);
@@ -96,33 +90,35 @@ async fn typing_and_waiting() {
         force: true,
         wait,
     };
-    let answer = within(world.client.run_in_terminal(&build, run.clone())).await;
-    assert_eq!(answer.unwrap().exit_code, Some(1));
-    let got = json!(["build", {"command": "false \u{1}'\"", "force": true,
-        "timeout": 0.25, "strip_ansi": false, "max_output_bytes": 512}]);
-    assert_eq!(world.called(), ("run_in_terminal", got));
+    let ended = TerminalAnswer {
+        exit_code: Some(1),
+        ..made::answer(End::CommandEnded, "false\n")
+    };
+    verb!(world.run_in_terminal(&build, run.clone()) of RunInTerminal
+        gets ["build", {"command": "false \u{1}'\"", "force": true,
+            "timeout": 0.25, "strip_ansi": false, "max_output_bytes": 512}], answers ended);
     let send = SendToTerminal {
         keys: Some(vec!["Up".to_string(), "Enter".to_string()]),
         wait,
         ..SendToTerminal::default()
     };
-    verb!(world.send_to_terminal(&build, send.clone()) gets ["build", send],
+    verb!(world.send_to_terminal(&build, send.clone()) of SendToTerminal gets ["build", send],
         answers made::answer(End::Quiet, "typed\n"));
     let password = TerminalPassword {
         password: "hunter2".to_string(),
         force: false,
         wait,
     };
-    verb!(world.send_terminal_password(&build, password.clone()) gets ["build", password],
+    verb!(world.send_terminal_password(&build, password.clone()) of SendPassword gets ["build", password],
         answers made::answer(End::WaitsForInput, "welcome\n"));
     let signal = SignalTerminal {
         signal: "TERM".to_string(),
         wait,
     };
-    verb!(world.signal_terminal(&build, signal.clone()) gets ["build", signal],
+    verb!(world.signal_terminal(&build, signal.clone()) of SignalTerminal gets ["build", signal],
         answers made::answer(End::Quiet, "Terminated\n"));
     let poll = PollTerminal { wait };
-    verb!(world.poll_terminal(&build, poll) gets ["build", poll],
+    verb!(world.poll_terminal(&build, poll) of PollTerminal gets ["build", poll],
         answers made::answer(End::TimedOut, ""));
     let expect = ExpectInTerminal {
         patterns: vec!["never".to_string(), r"listening on (\d+)".to_string()],
@@ -131,11 +127,20 @@ async fn typing_and_waiting() {
         wait,
         ..ExpectInTerminal::default()
     };
-    let answer = within(world.client.expect_in_terminal(&build, expect.clone())).await;
-    assert_eq!(answer.unwrap().found.unwrap().index, 1);
-    let got = ("expect_in_terminal", json!(["build", expect]));
-    assert_eq!(world.called(), got);
-    verb!(world.expect_terminal_prompt(&build, wait) gets ["build", wait],
+    let found = TerminalMatch {
+        index: 1,
+        text: "listening on 80".to_string(),
+        groups: vec![Some("80".to_string()), None],
+        before: "starting\n".to_string(),
+        next_cursor: "c-1-7".to_string(),
+    };
+    let matched = TerminalAnswer {
+        found: Some(found),
+        ..made::answer(End::Matched, "starting\nlistening on 80")
+    };
+    verb!(world.expect_in_terminal(&build, expect.clone()) of ExpectInTerminal
+        gets ["build", expect], answers matched);
+    verb!(world.expect_terminal_prompt(&build, wait) of ExpectPrompt gets ["build", wait],
         answers made::answer(End::WaitsForInput, "Last login: today\n"));
 }
 
@@ -148,6 +153,9 @@ async fn a_paste_at_its_limit_fits_however_it_is_escaped() {
         ..SendToTerminal::default()
     };
     let build = named("build");
+    world
+        .recorder
+        .always::<verb::SendToTerminal>(made::answer(End::Quiet, "typed\n"));
     within(world.client.send_to_terminal(&build, send))
         .await
         .unwrap();
@@ -158,36 +166,43 @@ async fn looking() {
     let world = world();
     let build = named("build");
     for (name, format) in [("text", ScreenFormat::Text), ("png", ScreenFormat::Png)] {
-        let screen = within(world.client.terminal_screen(&build, format.into())).await;
-        assert_eq!(screen.unwrap().format, format);
-        assert_eq!(world.called(), ("terminal_screen", json!(["build", name])));
+        verb!(world.terminal_screen(&build, format.into()) of TerminalScreen
+            gets ["build", {"format": name}], answers made::screen(format, "$ make\ndone\n$"));
     }
-    let rows = within(world.client.terminal_scrollback(
-        &build,
-        ReadScrollback {
-            lines: 0,
-            strip_ansi: false,
-        },
-    ))
-    .await;
-    assert_eq!(rows.unwrap().total_lines, 9);
-    let got = json!(["build", [0, false]]);
-    assert_eq!(world.called(), ("terminal_scrollback", got));
+    let rows: TerminalScrollback = made::in_state(
+        &made::ready(),
+        json!({"scrollback": "older\n", "lines": 1, "total_lines": 9, "cols": 80, "rows": 24}),
+    );
+    let all = ReadScrollback {
+        lines: 0,
+        strip_ansi: false,
+    };
+    verb!(world.terminal_scrollback(&build, all) of TerminalScrollback
+        gets ["build", {"lines": 0, "strip_ansi": false}], answers rows);
     let read = ReadTranscript {
         from: Some(5),
         max_bytes: Some(0),
         strip_ansi: Some(false),
     };
-    let transcript = within(world.client.terminal_transcript(&build, read)).await;
-    assert_eq!(transcript.unwrap().from, 5);
-    assert_eq!(
-        world.called(),
-        ("terminal_transcript", json!(["build", read]))
+    let transcript: TerminalTranscript = made::in_state(
+        &made::ready(),
+        json!({
+            "directory": "/t", "transcript": "/t/0.raw", "recording": "/t/session.cast",
+            "interactions": "/t/log", "text": "$ make\ndone\n", "from": 5, "next_cursor": 15,
+            "oldest": 3, "end": 20,
+        }),
     );
+    verb!(world.terminal_transcript(&build, read) of TerminalTranscript
+        gets ["build", read], answers transcript);
 
+    world.recorder.on(|call: verb::TerminalRecording| {
+        made::known(&call.terminal)?;
+        let pieces = ["{\"version\":3}\n", "[0.1, \"o\", \"a\"]\n"];
+        Ok(stream::iter(pieces.map(|piece| Ok(piece.into()))).boxed())
+    });
     let recording = world.client.terminal_recording(&build).await.unwrap();
     let pieces: Vec<_> = within(recording.map(Result::unwrap).collect()).await;
-    assert_eq!(pieces.concat(), made::CAST.as_bytes());
+    assert_eq!(pieces.concat(), b"{\"version\":3}\n[0.1, \"o\", \"a\"]\n");
     let error = world.client.terminal_recording(&named("missing")).await;
     assert_eq!(error.err().unwrap().kind, ErrorKind::NotFound);
 }
@@ -215,7 +230,7 @@ async fn a_seat_types_and_a_watcher_has_no_size() {
         .attach_terminal(&named("a b"), None.into())
         .await;
     drop(session.unwrap());
-    assert_eq!(world.called(), ("attach_terminal", json!(["a b", null])));
+    assert_eq!(world.called(), ("attach_terminal", json!(["a b", {}])));
     let half = "POST /v1/terminals/x/stream?cols=70 HTTP/1.1";
     let answer = world.raw(half, "").await;
     assert!(answer.starts_with("HTTP/1.1 400"), "{answer}");
@@ -249,10 +264,12 @@ async fn a_wait_ends_with_whoever_waits() {
         ..RunInTerminal::default()
     };
     let build = named("build");
+    let (it, sessions) = (&world.recorder, world.sessions.clone());
+    it.on_with(move |_: verb::RunInTerminal, ()| sessions.forever());
     let call = world.client.run_in_terminal(&build, run);
     let gave_up = tokio::time::timeout(Duration::from_millis(100), call).await;
     assert!(gave_up.is_err());
-    within(world.stub.killed.notified()).await;
+    within(world.sessions.killed.notified()).await;
     within(world.activity.idle_for(Duration::ZERO)).await;
 }
 
@@ -293,7 +310,7 @@ async fn what_nobody_knows_is_refused_by_name() {
             "{path}: {answer}"
         );
     }
-    assert!(world.stub.called.lock().unwrap().is_none());
+    assert_eq!(world.recorder.written(), []);
     for path in [
         "GET /v1/terminals/a%0ab",
         "GET /v1/terminals/%ff",
@@ -307,6 +324,8 @@ async fn what_nobody_knows_is_refused_by_name() {
 #[tokio::test]
 async fn what_is_left_out_has_its_default() {
     let world = world();
+    let it = &world.recorder;
+    it.on(|call: verb::OpenTerminal| made::opened(&call.ask));
     let answer = world
         .raw("POST /v1/terminals HTTP/1.1", r#"{"session_id":"new"}"#)
         .await;
@@ -317,12 +336,15 @@ async fn what_is_left_out_has_its_default() {
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     world.called();
     world.raw("GET /v1/terminals/a/screen HTTP/1.1", "").await;
-    assert_eq!(world.called(), ("terminal_screen", json!(["a", "text"])));
+    assert_eq!(
+        world.called(),
+        ("terminal_screen", json!(["a", {"format": "text"}]))
+    );
     world
         .raw("GET /v1/terminals/a/scrollback HTTP/1.1", "")
         .await;
     let usual = limits::TERMINAL_SCROLLBACK_LINES.default;
-    let got = json!(["a", [usual, true]]);
+    let got = json!(["a", {"lines": usual, "strip_ansi": true}]);
     assert_eq!(world.called(), ("terminal_scrollback", got));
     world.raw("POST /v1/terminals/a/poll HTTP/1.1", "").await;
     assert_eq!(world.called(), ("poll_terminal", json!(["a", {}])));
@@ -332,6 +354,8 @@ async fn what_is_left_out_has_its_default() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_verb_is_one_short_request() {
     let world = world();
+    let ended = made::answer(End::CommandEnded, "true\n");
+    world.recorder.always::<verb::RunInTerminal>(ended);
     let build = named("build");
     let mut times = Vec::new();
     for _ in 0..400 {

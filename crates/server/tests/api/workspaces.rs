@@ -1,12 +1,12 @@
 //! Every verb of workspaces: what the client sends is what the service gets, and its answer comes back.
 
-use super::stub::workspaces as made;
 use super::*;
 use futures_util::SinkExt;
 use motu_core::limits;
 use motu_core::lists::*;
 use motu_core::workspace::*;
 use motu_core::{Program, Size, Terminals as _};
+use motu_testkit::answers as made;
 use serde_json::json;
 use std::collections::BTreeMap;
 
@@ -21,19 +21,10 @@ const FORCED: ExportOptions = ExportOptions {
     max_bytes: Some(9),
 };
 
-/// Makes a call, compares its answer and what reached the service.
-macro_rules! verb {
-    ($world:ident . $verb:ident ( $($argument:expr),* ) gets $got:tt, answers $answer:expr) => {{
-        let answer = within($world.client.$verb($($argument),*)).await.unwrap();
-        assert_eq!(answer, $answer);
-        assert_eq!($world.called(), (stringify!($verb), json!($got)));
-    }};
-}
-
 #[tokio::test]
 async fn the_life_of_a_workspace() {
     let world = world();
-    let one = made::workspace(&ws());
+    let one = made::workspace();
     let request = CreateWorkspace {
         environment: "debian:12".to_string(),
         workspace_id: Some(ws()),
@@ -53,34 +44,46 @@ async fn the_life_of_a_workspace() {
         ttl_seconds: Some(0),
         ..CreateWorkspace::default()
     };
-    verb!(world.create_workspace(request.clone()) gets request, answers one);
+    verb!(world.create_workspace(request.clone()) of CreateWorkspace gets [request], answers one);
     let summary = WorkspaceSummary::from(&one);
-    verb!(world.list_workspaces(Default::default()) gets null, answers WorkspaceList::new(vec![summary]));
-    verb!(world.status_workspace(&ws()) gets "ws-a", answers one);
+    verb!(world.list_workspaces(Default::default()) of ListWorkspaces gets [{}], answers WorkspaceList::new(vec![summary]));
+    verb!(world.status_workspace(&ws()) of StatusWorkspace gets ["ws-a", null], answers one);
     let update = UpdateWorkspace {
         clear_name: true,
         clear_labels: vec!["team".to_string()],
         ..UpdateWorkspace::default()
     };
-    verb!(world.update_workspace(&ws(), update.clone()) gets ["ws-a", update], answers one);
-    verb!(world.stop_workspace(&ws()) gets "ws-a", answers one);
-    verb!(world.start_workspace(&ws()) gets "ws-a", answers one);
-    verb!(world.reset_workspace(&ws(), ResetTo::snapshot(ODD)) gets ["ws-a", ODD], answers one);
+    verb!(world.update_workspace(&ws(), update.clone()) of UpdateWorkspace gets ["ws-a", update], answers one);
+    verb!(world.stop_workspace(&ws()) of StopWorkspace gets ["ws-a", null], answers one);
+    verb!(world.start_workspace(&ws()) of StartWorkspace gets ["ws-a", null], answers one);
+    verb!(world.reset_workspace(&ws(), ResetTo::snapshot(ODD)) of ResetWorkspace gets ["ws-a", {"snapshot": ODD}], answers one);
     let undo = Undo { steps: 2 };
-    verb!(world.undo_workspace(&ws(), undo) gets ["ws-a", undo], answers made::undone(&ws(), 2));
+    let undone = Undone {
+        workspace_id: ws(),
+        steps: 2,
+        commands: vec![vec!["make".to_string(), "it so".to_string()]],
+        restored_count: 3,
+        removed_count: 1,
+        checkpoint_count: 4,
+    };
+    verb!(world.undo_workspace(&ws(), undo) of UndoWorkspace gets ["ws-a", undo], answers undone);
     let fork = ForkWorkspace {
         count: Some(2),
         name: Some("try".to_string()),
     };
-    verb!(world.fork_workspace(&ws(), fork.clone()) gets ["ws-a", fork], answers WorkspaceCopies::new(vec![one.clone(), one.clone()]));
-    verb!(world.delete_workspace(&ws()) gets "ws-a", answers one);
+    verb!(world.fork_workspace(&ws(), fork.clone()) of ForkWorkspace gets ["ws-a", fork], answers WorkspaceCopies::new(vec![one.clone(), one.clone()]));
+    verb!(world.delete_workspace(&ws()) of DeleteWorkspace gets ["ws-a", null], answers one);
 
+    let refused = Error::invalid("no names are made up here");
+    let told = refused.clone();
+    let it = &world.recorder;
+    it.on(move |_: verb::CreateWorkspace| Err(told.clone()));
     let error = world
         .client
         .create_workspace(CreateWorkspace::default())
         .await
         .unwrap_err();
-    assert_eq!(error, Error::invalid("the stub makes up no names"));
+    assert_eq!(error, refused);
 }
 
 #[tokio::test]
@@ -95,6 +98,8 @@ async fn commands_of_a_workspace() {
         secret_env: vec!["KEY=TOKEN".parse().unwrap()],
         ..WorkspaceExec::default()
     };
+    let it = &world.recorder;
+    it.on(|call: verb::ExecWorkspace| made::result(&call.id));
     let result = world.client.exec_workspace(&ws(), request.clone()).await;
     let result = result.unwrap();
     assert_eq!((result.exit_code, result.stdout.as_str()), (3, "out"));
@@ -120,7 +125,7 @@ async fn commands_of_a_workspace() {
         count: 0,
         entries: Vec::new(),
     };
-    verb!(world.logs_workspace(&ws()) gets "ws-a", answers log);
+    verb!(world.logs_workspace(&ws()) of LogsWorkspace gets ["ws-a", null], answers log);
 }
 
 #[tokio::test]
@@ -134,7 +139,7 @@ async fn a_command_ends_with_its_stream() {
         .unwrap();
     session.events.next().await.unwrap().unwrap();
     drop(session);
-    within(world.stub.killed.notified()).await;
+    within(world.sessions.killed.notified()).await;
 }
 
 #[tokio::test]
@@ -155,11 +160,13 @@ async fn the_content_of_a_workspace() {
         unchanged_count: 1,
         bytes_written: 9,
     };
-    verb!(world.push_workspace_sync(&ws(), push.clone()) gets ["ws-a", push], answers report);
-    verb!(world.list_workspace_files(&ws(), ListPaths::new(ODD, true)) gets ["ws-a", ODD, true],
-        answers made::path_list(&ws(), ODD, true));
-    verb!(world.read_workspace_file(&ws(), ReadText::new(ODD, Some(9))) gets ["ws-a", ODD, 9],
-        answers made::file_text(&ws(), ODD, Some(9)));
+    verb!(world.push_workspace_sync(&ws(), push.clone()) of PushWorkspaceSync gets ["ws-a", push], answers report);
+    let list = ListPaths::new(ODD, true);
+    verb!(world.list_workspace_files(&ws(), list.clone()) of ListWorkspaceFiles
+        gets ["ws-a", {"path": ODD, "recursive": true}], answers made::path_list(&list));
+    let read = ReadText::new(ODD, Some(9));
+    verb!(world.read_workspace_file(&ws(), read.clone()) of ReadWorkspaceFile
+        gets ["ws-a", {"path": ODD, "max_bytes": 9}], answers made::file_text(&read));
     let exported = Exported {
         workspace_id: ws(),
         workspace_path: ODD.to_string(),
@@ -168,19 +175,19 @@ async fn the_content_of_a_workspace() {
         entry_count: 1,
         bytes_written: 2,
     };
-    verb!(world.export_workspace(&ws(), ExportFiles::new(ODD, "/out", FORCED))
-        gets ["ws-a", ODD, "/out", {"force": true, "max_bytes": 9}], answers exported);
+    verb!(world.export_workspace(&ws(), ExportFiles::new(ODD, "/out", FORCED)) of ExportWorkspace
+        gets ["ws-a", {"path": ODD, "output_path": "/out", "force": true, "max_bytes": 9}], answers exported);
     let edits = vec![Edit {
         path: ODD.to_string(),
         old: "\u{1b}".to_string(),
         new: String::new(),
         count: Some(2),
     }];
-    verb!(world.edit_workspace(&ws(), EditFiles { edits: edits.clone() }) gets ["ws-a", edits],
-        answers made::patch_report(&ws()));
+    verb!(world.edit_workspace(&ws(), EditFiles { edits: edits.clone() }) of EditWorkspace gets ["ws-a", {"edits": edits}],
+        answers made::patch_report());
     let options = DiffOptions { max_bytes: Some(0) };
-    verb!(world.diff_workspace(&ws(), options.clone()) gets ["ws-a", options],
-        answers made::diff_report(&ws(), BASELINE, "now"));
+    verb!(world.diff_workspace(&ws(), options.clone()) of DiffWorkspace gets ["ws-a", options],
+        answers made::diff_report(BASELINE, "now"));
 }
 
 #[tokio::test]
@@ -193,11 +200,30 @@ async fn texts_at_their_limit_fit_however_they_are_escaped() {
         path: "/workspace/f".to_string(),
         text,
     };
+    world.recorder.on(|call: verb::WriteWorkspaceFile| {
+        let bytes = call.ask.text.len() as u64;
+        Ok(FileWritten {
+            workspace_id: call.id,
+            path: call.ask.path,
+            size_bytes: bytes,
+            bytes_written: bytes,
+        })
+    });
     let written = within(world.client.write_workspace_file(&ws(), write)).await;
     assert_eq!(written.unwrap().size_bytes, bytes);
     let patch = "\u{1}".repeat(limits::PATCH_BYTES.max as usize);
-    verb!(world.apply_workspace_patch(&ws(), Patch::new(&patch)) gets ["ws-a", limits::PATCH_BYTES.max],
-        answers made::patch_report(&ws()));
+    let it = &world.recorder;
+    it.always::<verb::ApplyWorkspacePatch>(made::patch_report());
+    let report = within(
+        world
+            .client
+            .apply_workspace_patch(&ws(), Patch::new(&patch)),
+    )
+    .await;
+    assert_eq!(report.unwrap(), made::patch_report());
+    let (name, got) = world.called();
+    assert_eq!(name, "apply_workspace_patch");
+    assert!(got == json!(["ws-a", {"patch": patch}]));
     let secret = SecretSource {
         name: "KEY".to_string(),
         value: Some("x".repeat(limits::SECRET_BYTES.max as usize)),
@@ -208,6 +234,9 @@ async fn texts_at_their_limit_fit_however_they_are_escaped() {
         secrets: vec![secret; limits::SECRETS.max as usize],
         ..CreateWorkspace::default()
     };
+    world
+        .recorder
+        .always::<verb::CreateWorkspace>(made::workspace());
     within(world.client.create_workspace(request))
         .await
         .unwrap();
@@ -226,15 +255,17 @@ async fn texts_at_their_limit_fit_however_they_are_escaped() {
 #[tokio::test]
 async fn snapshots_and_the_disk() {
     let world = world();
-    verb!(world.create_snapshot(&ws(), SaveAs::named(ODD)) gets ["ws-a", ODD], answers made::snapshot(&ws(), ODD));
-    let both = [BASELINE, "before"].map(|name| made::snapshot(&ws(), name));
+    verb!(world.create_snapshot(&ws(), SaveAs::named(ODD)) of CreateSnapshot
+        gets ["ws-a", {"snapshot_name": ODD}], answers made::snapshot(ODD));
+    let both = [BASELINE, "before"].map(made::snapshot);
     let list = SnapshotList::new(ws(), both.to_vec());
-    verb!(world.list_snapshots(&ws(), Default::default()) gets "ws-a", answers list);
+    verb!(world.list_snapshots(&ws(), Default::default()) of ListSnapshots gets ["ws-a", {}], answers list);
     for name in [ODD, "diff", ".."] {
-        verb!(world.delete_snapshot(&ws(), name) gets ["ws-a", name], answers made::snapshot(&ws(), name));
-        let options = DiffOptions { max_bytes: Some(5) };
-        verb!(world.diff_snapshots(&ws(), name, Since::new(ODD, options.clone()))
-            gets ["ws-a", name, ODD, options], answers made::diff_report(&ws(), name, ODD));
+        verb!(world.delete_snapshot(&ws(), name) of DeleteSnapshot
+            gets ["ws-a", name, null], answers made::snapshot(name));
+        let since = Since::new(ODD, DiffOptions { max_bytes: Some(5) });
+        verb!(world.diff_snapshots(&ws(), name, since.clone()) of DiffSnapshots
+            gets ["ws-a", name, {"to": ODD, "max_bytes": 5}], answers made::diff_report(name, ODD));
     }
     let error = world.client.delete_snapshot(&ws(), "").await.unwrap_err();
     assert_eq!(error.kind, ErrorKind::Invalid);
@@ -245,12 +276,14 @@ async fn snapshots_and_the_disk() {
         disk_format: "ext4".to_string(),
         bytes_written: 1 << 40,
     };
-    verb!(world.export_workspace_disk(&ws(), ExportDisk::new("/out.ext4", ExportOptions::default()))
-        gets ["ws-a", "/out.ext4", {"force": false, "max_bytes": null}], answers exported);
-    verb!(world.list_workspace_disk(&ws(), ListPaths::new("/", false)) gets ["ws-a", "/", false],
-        answers made::path_list(&ws(), "/", false));
-    verb!(world.read_workspace_disk(&ws(), ReadText::new(ODD, None)) gets ["ws-a", ODD, null],
-        answers made::file_text(&ws(), ODD, None));
+    verb!(world.export_workspace_disk(&ws(), ExportDisk::new("/out.ext4", ExportOptions::default())) of ExportWorkspaceDisk
+        gets ["ws-a", {"output_path": "/out.ext4"}], answers exported);
+    let list = ListPaths::new("/", false);
+    verb!(world.list_workspace_disk(&ws(), list.clone()) of ListWorkspaceDisk
+        gets ["ws-a", {"path": "/", "recursive": false}], answers made::path_list(&list));
+    let read = ReadText::new(ODD, None);
+    verb!(world.read_workspace_disk(&ws(), read.clone()) of ReadWorkspaceDisk
+        gets ["ws-a", {"path": ODD}], answers made::file_text(&read));
 }
 
 #[tokio::test]
@@ -267,11 +300,11 @@ async fn services_of_a_workspace() {
         published_ports: vec!["8080:80".parse().unwrap()],
         ..StartService::default()
     };
-    let status = made::service_status(&ws(), "web");
-    verb!(world.start_service(&ws(), request.clone()) gets ["ws-a", request], answers status);
-    verb!(world.list_services(&ws()) gets "ws-a", answers ServiceList::new(ws(), vec![status]));
-    verb!(world.status_service(&ws(), ODD) gets ["ws-a", ODD],
-        answers made::service_status(&ws(), ODD));
+    let status = made::service_status("web");
+    verb!(world.start_service(&ws(), request.clone()) of StartService gets ["ws-a", request], answers status);
+    verb!(world.list_services(&ws()) of ListServices gets ["ws-a", null], answers ServiceList::new(ws(), vec![status]));
+    verb!(world.status_service(&ws(), ODD) of StatusService gets ["ws-a", ODD, null],
+        answers made::service_status(ODD));
     let options = LogOptions {
         tail_lines: Some(5),
         all: true,
@@ -283,12 +316,15 @@ async fn services_of_a_workspace() {
         stderr: "err\n".to_string(),
         truncated: true,
     };
-    verb!(world.logs_service(&ws(), ODD, options) gets ["ws-a", ODD, options], answers logs);
-    verb!(world.stop_service(&ws(), ODD) gets ["ws-a", ODD],
-        answers made::service_status(&ws(), ODD));
+    verb!(world.logs_service(&ws(), ODD, options) of LogsService gets ["ws-a", ODD, options], answers logs);
+    verb!(world.stop_service(&ws(), ODD) of StopService gets ["ws-a", ODD, null],
+        answers made::service_status(ODD));
 
     let session = world.client.follow_service(&ws(), ODD).await.unwrap();
-    assert_eq!(world.called(), ("follow_service", json!(["ws-a", ODD])));
+    assert_eq!(
+        world.called(),
+        ("follow_service", json!(["ws-a", ODD, null]))
+    );
     let events: Vec<_> = within(session.events.collect()).await;
     assert_eq!(events[0], Ok(ExecEvent::Stderr("a line\n".into())));
     assert!(matches!(events[1], Ok(ExecEvent::Exited(_))));
@@ -304,9 +340,9 @@ async fn shells_of_a_workspace() {
         secret_env: vec!["KEY".parse().unwrap()],
         ..OpenShell::default()
     };
-    verb!(world.open_shell(&ws(), request.clone()) gets ["ws-a", request],
-        answers made::shell(&ws(), "sh-1"));
-    verb!(world.list_shells(&ws()) gets "ws-a", answers ShellList::new(ws(), vec![made::shell(&ws(), "sh-1")]));
+    verb!(world.open_shell(&ws(), request.clone()) of OpenShell gets ["ws-a", request],
+        answers made::shell("sh-1"));
+    verb!(world.list_shells(&ws()) of ListShells gets ["ws-a", null], answers ShellList::new(ws(), vec![made::shell("sh-1")]));
     let read = ReadShell {
         cursor: 11,
         max_chars: Some(100),
@@ -324,17 +360,18 @@ async fn shells_of_a_workspace() {
         lost: true,
         plain: true,
     };
-    verb!(world.read_shell(&ws(), ODD, read) gets ["ws-a", ODD, read], answers output);
+    verb!(world.read_shell(&ws(), ODD, read) of ReadShell gets ["ws-a", ODD, read], answers output);
     let write = WriteShell {
         input: "ls\t".to_string(),
         append_newline: Some(false),
     };
-    let shell = made::shell(&ws(), ODD);
-    verb!(world.write_shell(&ws(), ODD, write.clone()) gets ["ws-a", ODD, write], answers shell);
-    verb!(world.signal_shell(&ws(), ODD, SignalShell { signal: "INT".to_string() }) gets ["ws-a", ODD, "INT"], answers shell);
+    let shell = made::shell(ODD);
+    verb!(world.write_shell(&ws(), ODD, write.clone()) of WriteShell gets ["ws-a", ODD, write], answers shell);
+    verb!(world.signal_shell(&ws(), ODD, SignalShell { signal: "INT".to_string() }) of SignalShell
+        gets ["ws-a", ODD, {"signal": "INT"}], answers shell);
     let size = TtySize { cols: 99, rows: 9 };
-    verb!(world.resize_shell(&ws(), ODD, size) gets ["ws-a", ODD, size], answers shell);
-    verb!(world.close_shell(&ws(), ODD) gets ["ws-a", ODD], answers shell);
+    verb!(world.resize_shell(&ws(), ODD, size) of ResizeShell gets ["ws-a", ODD, size], answers shell);
+    verb!(world.close_shell(&ws(), ODD) of CloseShell gets ["ws-a", ODD, null], answers shell);
 
     let mut session = world
         .client
@@ -358,16 +395,16 @@ async fn what_is_left_out_has_its_default() {
         .await;
     assert_eq!(
         world.called(),
-        ("reset_workspace", json!(["ws-a", "baseline"]))
+        ("reset_workspace", json!(["ws-a", {"snapshot": "baseline"}]))
     );
     world
         .raw("GET /v1/workspaces/ws-a/files HTTP/1.1", "")
         .await;
-    let all = json!(["ws-a", "/workspace", false]);
+    let all = json!(["ws-a", {"path": "/workspace", "recursive": false}]);
     assert_eq!(world.called(), ("list_workspace_files", all));
     let signal = "POST /v1/workspaces/ws-a/shells/sh-1/signal HTTP/1.1";
     world.raw(signal, "").await;
-    let interrupt = json!(["ws-a", "sh-1", "INT"]);
+    let interrupt = json!(["ws-a", "sh-1", {"signal": "INT"}]);
     assert_eq!(world.called(), ("signal_shell", interrupt));
     let answer = world
         .raw("GET /v1/workspaces/ws-a/files/text HTTP/1.1", "")

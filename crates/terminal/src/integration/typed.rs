@@ -1,9 +1,10 @@
 //! Shell integration that is typed at the prompt of a nested shell: `sudo -i`, `su -`, a subshell,
 //! a shell on another host. It needs no file there.
 //!
-//! It is one line, with a leading blank so that most shells do not add it to their history. Its
-//! first output is a mark signed with a nonce of that shell alone: everything before it is the
-//! line's own echo.
+//! It is two lines, each with a leading blank so that most shells do not add it to their history. The
+//! first asks what reads there, and gives nothing away ([`Challenge`]). The second is for the shell that
+//! has answered; its first output is a mark signed with a nonce of that shell alone: everything
+//! before it is the line's own echo.
 
 use super::Shell;
 use crate::osc::Nonce;
@@ -20,7 +21,7 @@ case ${PS0-} in *'${__motu_c}'*);;*)PS0+='${__motu_c}';;esac
 return $c;}
 if((BASH_VERSINFO[0]*100+BASH_VERSINFO[1]>=501));then PROMPT_COMMAND=('{ __motu_first; } 2>/dev/null' "${PROMPT_COMMAND[@]}" '{ __motu_last; } 2>/dev/null')
 else PROMPT_COMMAND="{ __motu_first; } 2>/dev/null${PROMPT_COMMAND:+; $PROMPT_COMMAND}; { __motu_last; } 2>/dev/null";fi
-[[ $(HISTTIMEFORMAT= history 1) == *__motu_* ]]&&history -d -1 2>/dev/null
+while [[ $(HISTTIMEFORMAT= history 1) == *__motu_* ]];do history -d -1 2>/dev/null||break;done
 printf '\033]133;A;k=NONCE;n=0\007\r\033[K'"#;
 
 const ZSH: &str = r#"typeset -g __motu_k=NONCE __motu_b= __motu_p=;typeset -gi __motu_n=0
@@ -42,52 +43,54 @@ function __motu_status; return $argv[1]; end
 function fish_prompt; set -l code $status; printf '\e]133;A;k=%s;n=%s;cwd=%s\a' $__motu_nonce $__motu_n (string escape --style=url -- $PWD); __motu_status $code; __motu_user_prompt; printf '\e]133;B;k=%s;n=%s\a' $__motu_nonce $__motu_n; end
 printf '\e]133;A;k=NONCE;n=0\a\r\e[K'"#;
 
-/// The text to type, with the final key. For an unknown shell the line itself detects whether it is
-/// supported, and reports if it is not ([`crate::osc::MarkKind::Refused`]).
-pub fn line(shell: Option<Shell>, nonce: &Nonce) -> String {
-    let with = |code: &str| code.replace("NONCE", nonce.as_str());
-    let line = match shell {
-        Some(Shell::Bash) => format!("eval {}", quoted(&with(BASH))),
-        Some(Shell::Zsh) => format!("eval {}", quoted(&with(ZSH))),
-        Some(Shell::Fish) => with(FISH).replace('\n', "; "),
-        None => anywhere(nonce),
-    };
-    format!(" {line}\r")
+/// A question that only who runs it as a shell can answer: the halves of the answer stand the other
+/// way round in the line, and what a terminal echoes of it has no control characters.
+#[derive(Debug)]
+pub struct Challenge {
+    first: String,
+    second: String,
 }
 
-/// A line that bash, zsh, fish and plain shells can all parse. Each evaluates its own part from
-/// single quotes, which mean the same to all of them as long as they contain no quote and no double
-/// backslash.
-fn anywhere(nonce: &Nonce) -> String {
-    let mut line = String::new();
-    for (variable, code) in [
-        ("BASH_VERSION", BASH),
-        ("ZSH_VERSION", ZSH),
-        ("FISH_VERSION", FISH),
-    ] {
-        let code = encoded(&code.replace("NONCE", nonce.as_str()));
-        line.push_str(&format!(
-            "test -n \"${variable}\" && eval \"$(printf %b '{code}')\"; "
-        ));
-    }
-    line.push_str(&format!(
-        "test -z \"$BASH_VERSION$ZSH_VERSION$FISH_VERSION\" && printf '\\033]133;N;k={};n=0\\007\\r\\033[K'",
-        nonce.as_str(),
-    ));
-    line
-}
-
-/// Encodes for `printf %b`: characters that quoting or history expansion would change become octal.
-fn encoded(code: &str) -> String {
-    let mut out = String::new();
-    for char in code.chars() {
-        match char {
-            '\n' => out.push_str("\\n"),
-            '\\' | '\'' | '!' => out.push_str(&format!("\\0{:03o}", u32::from(char))),
-            other => out.push(other),
+impl Challenge {
+    /// From random letters, which are used for nothing else.
+    pub fn new(random: &Nonce) -> Challenge {
+        let (first, second) = random.as_str().split_at(random.as_str().len() / 2);
+        Challenge {
+            first: first.to_owned(),
+            second: second.to_owned(),
         }
     }
-    out
+
+    /// The text to type, with the final key. bash, zsh, fish and plain shells read it alike.
+    pub fn line(&self) -> String {
+        format!(
+            " printf '\\033]133;V;__motu_;%s%s;%s\\007\\r\\033[K' {} {} \
+             \"$BASH_VERSION,$ZSH_VERSION,$FISH_VERSION\"\r",
+            self.second, self.first
+        )
+    }
+
+    /// The shell that a payload says has answered; nothing in the inner one if it is another kind.
+    pub fn answer(&self, payload: &[u8]) -> Option<Option<Shell>> {
+        let text = std::str::from_utf8(payload).ok()?;
+        let text = text.strip_prefix("133;V;__motu_;")?;
+        let text = text.strip_prefix(self.second.as_str())?;
+        let versions = text.strip_prefix(self.first.as_str())?.strip_prefix(';')?;
+        let mut versions = versions.splitn(3, ',').map(|version| !version.is_empty());
+        let of = [Shell::Bash, Shell::Zsh, Shell::Fish];
+        Some(versions.position(|has| has).map(|at| of[at]))
+    }
+}
+
+/// The text to type into this shell, with the final key.
+pub fn line(shell: Shell, nonce: &Nonce) -> String {
+    let with = |code: &str| code.replace("NONCE", nonce.as_str());
+    let line = match shell {
+        Shell::Bash => format!("eval {}", quoted(&with(BASH))),
+        Shell::Zsh => format!("eval {}", quoted(&with(ZSH))),
+        Shell::Fish => with(FISH).replace('\n', "; "),
+    };
+    format!(" {line}\r")
 }
 
 /// Quotes without a single quote inside, so that a shell that does not know `$'…'` is not left
@@ -114,16 +117,44 @@ mod tests {
     #[test]
     fn a_line_is_one_line_that_a_terminal_can_take() {
         let nonce = Nonce::new("0123456789abcdef").unwrap();
-        for shell in [Some(Shell::Bash), Some(Shell::Zsh), Some(Shell::Fish), None] {
-            let line = line(shell, &nonce);
+        let challenge = Challenge::new(&nonce);
+        let lines = Shell::ALL.map(|shell| line(shell, &nonce));
+        for line in lines.into_iter().chain([challenge.line()]) {
             assert!(
                 line.len() < crate::limits::CANONICAL_LINE_BYTES,
-                "{shell:?}: {}",
+                "{}: {line}",
                 line.len()
             );
-            assert!(line.starts_with(' '), "{shell:?}");
+            assert!(line.starts_with(' '), "{line}");
             let body = line.strip_suffix('\r').unwrap();
-            assert!(!body.contains(char::is_control), "{shell:?}: {body}");
+            assert!(!body.contains(char::is_control), "{body}");
         }
+    }
+
+    #[test]
+    fn a_question_is_answered_by_a_shell_and_by_no_echo() {
+        let challenge = Challenge::new(&Nonce::new("0123456789abcdef").unwrap());
+        let answer = |text: &str| challenge.answer(text.as_bytes());
+        let whole = "133;V;__motu_;89abcdef01234567;";
+        for (versions, shell) in [
+            ("5.2.15(1)-release,,", Some(Shell::Bash)),
+            (",5.9,", Some(Shell::Zsh)),
+            (",,3.6.0", Some(Shell::Fish)),
+            (",,", None),
+        ] {
+            assert_eq!(answer(&format!("{whole}{versions}")), Some(shell));
+        }
+        for wrong in [
+            "133;V;__motu_;0123456789abcdef;5,,",
+            "133;V;__motu_;89abcdef 01234567;5,,",
+            "133;V;__motu_;%s%s;%s",
+            "133;A;k=0123456789abcdef;n=0",
+            "",
+        ] {
+            assert_eq!(answer(wrong), None, "{wrong}");
+        }
+        assert_eq!(answer(&challenge.line()), None);
+        // It says nothing that signs.
+        assert!(!challenge.line().contains("0123456789abcdef"));
     }
 }

@@ -69,7 +69,7 @@ impl Commands {
             self.unfinished = mark.kind == MarkKind::Continuation;
         }
         match mark.kind {
-            MarkKind::Continuation | MarkKind::Refused => {}
+            MarkKind::Continuation => {}
             MarkKind::PromptStart => self.phase = Phase::Between,
             MarkKind::InputStart => {
                 // A prompt redrawn during input keeps its first position.

@@ -46,7 +46,7 @@ use crate::expect::{Cursor, Sent};
 use crate::limits::RING_BYTES;
 #[cfg(test)]
 use crate::limits::{INPUT_BYTES, WAITERS};
-use crate::osc::{Listener, MarkKind, Nonce, Notice};
+use crate::osc::{Listener, Nonce, Notice};
 use crate::output::{self, Excerpt, Show, Span};
 use crate::record::Record;
 use crate::redact::{Redactor, Values};
@@ -324,9 +324,6 @@ impl Session {
         match notice {
             Notice::Mark(mark) => {
                 let end = self.ring.end();
-                if mark.trusted && mark.kind == MarkKind::Refused {
-                    self.refused();
-                }
                 self.commands.mark(&mark, at..end, now);
             }
             Notice::Cwd(path) => self.cwd_hint = Some(path),

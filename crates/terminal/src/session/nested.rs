@@ -1,11 +1,14 @@
 //! Nested shells: integrated by a line typed at their prompt.
 //!
-//! The line is typed before the first command that is run there. Its echo is held back until the
-//! shell's first mark, and then dropped; if no mark comes, it is shown.
+//! A prompt is only text: any program may print one, and on another host nothing else is seen. So
+//! whatever reads there is asked first, by a line that gives nothing away, and must answer as a
+//! shell does. Only then, and only if nothing was typed in between, the line with a nonce is typed.
+//! Both come before the first command that is run there. Their echo is held back until they are
+//! answered, and then dropped; if no answer comes, it is shown.
 
 use super::{End, Session};
 use crate::classify::{self, Evidence, Phase, Status, Unmarked};
-use crate::integration::typed;
+use crate::integration::{Shell, typed};
 use crate::limits::HELD_BYTES;
 use crate::osc::Nonce;
 use crate::scan::{Piece, Scanner, Seen};
@@ -35,11 +38,19 @@ pub(super) fn untold(end: End, status: Status) -> Option<&'static str> {
     }
 }
 
+/// What was typed last.
+#[derive(Debug)]
+enum Step {
+    /// The question what reads there.
+    Asked(typed::Challenge),
+    /// The integration of the shell with this number among the signing ones.
+    Integrated(usize),
+}
+
 /// A shell that is being integrated.
 #[derive(Debug)]
 pub(super) struct Introduction {
-    /// Its number among the signing shells.
-    shell: usize,
+    step: Step,
     pid: u32,
     since: Duration,
     /// Output since: the echo.
@@ -51,8 +62,15 @@ pub(super) struct Introduction {
 pub(super) struct Nested {
     introduction: Option<Introduction>,
     refused: Vec<u32>,
-    /// The shell that was integrated last.
-    last: Option<u32>,
+    proven: Option<Proven>,
+}
+
+/// A shell that has just answered, and nothing was typed since.
+#[derive(Debug)]
+struct Proven {
+    shell: Shell,
+    pid: u32,
+    since: Duration,
 }
 
 impl Nested {
@@ -61,7 +79,9 @@ impl Nested {
     }
 
     pub fn until(&self) -> Option<Duration> {
-        self.introduction.as_ref().map(|one| one.since + PATIENCE)
+        let asked = self.introduction.as_ref().map(|one| one.since);
+        let answered = self.proven.as_ref().map(|one| one.since);
+        asked.or(answered).map(|since| since + PATIENCE)
     }
 
     fn refuse(&mut self, pid: u32) {
@@ -69,6 +89,16 @@ impl Nested {
             self.refused.remove(0);
         }
         self.refused.push(pid);
+    }
+
+    /// Whether a shell has answered that is not integrated yet.
+    pub fn is_proven(&self) -> bool {
+        self.proven.is_some()
+    }
+
+    /// Something else was typed: who reads from here on may be another one.
+    pub fn forget_proof(&mut self) {
+        self.proven = None;
     }
 }
 
@@ -81,20 +111,23 @@ impl Session {
         if self.config.nonce.is_none() || self.commands.phase != Phase::InCommand {
             return false;
         }
+        // Who has answered draws the prompt again.
+        if self.nested.is_proven() && !self.quiet(now) {
+            return true;
+        }
         let Some((shell, pid)) = self.unmarked_shell() else {
-            return false;
+            return self.nested.is_proven();
         };
-        let known = match shell {
-            _ if self.nested.refused.contains(&pid) => None,
+        let takes = match shell {
+            _ if self.nested.refused.contains(&pid) => false,
             // For some shells the kernel does not tell whether they wait for the terminal alone.
             Unmarked::Known(_) if !self.is_read() && !self.quiet(now) => return true,
-            Unmarked::Known(shell) => Some(Some(shell)),
             // A remote shell is only known by its prompt, which must be complete.
             Unmarked::Remote if !self.quiet(now) => return true,
-            Unmarked::Remote => Some(None),
-            Unmarked::Drawn | Unmarked::Other => None,
+            Unmarked::Known(_) | Unmarked::Remote => true,
+            Unmarked::Drawn | Unmarked::Other => false,
         };
-        let (Some(known), Ok(nonce)) = (known, Nonce::random()) else {
+        let (true, Ok(nonce)) = (takes, Nonce::random()) else {
             self.waiters[at].warn(if shell == Unmarked::Drawn {
                 DRAWN
             } else {
@@ -102,13 +135,22 @@ impl Session {
             });
             return false;
         };
-        let line = typed::line(known, &nonce);
+        let (step, line) = match self.nested.proven.take() {
+            Some(proven) if proven.pid == pid => {
+                let line = typed::line(proven.shell, &nonce);
+                (Step::Integrated(self.listener.meet(nonce)), line)
+            }
+            _ => {
+                let challenge = typed::Challenge::new(&nonce);
+                let line = challenge.line();
+                (Step::Asked(challenge), line)
+            }
+        };
         self.typed += line.len() as u64;
         self.input.extend_from_slice(line.as_bytes());
         self.last_input = now;
-        self.nested.last = Some(pid);
         self.nested.introduction = Some(Introduction {
-            shell: self.listener.meet(nonce),
+            step,
             pid,
             since: now,
             held: Vec::new(),
@@ -139,13 +181,23 @@ impl Session {
         let Some(one) = &mut self.nested.introduction else {
             return false;
         };
-        if let Some(Seen::Osc(payload)) = &piece.seen
-            && self.listener.is_of(one.shell, payload)
-        {
-            // The shell has read all earlier input too.
-            self.commands.loose = false;
-            self.nested.introduction = None;
-            return false;
+        if let Some(Seen::Osc(payload)) = &piece.seen {
+            match &one.step {
+                Step::Asked(challenge) => {
+                    if let Some(answer) = challenge.answer(payload) {
+                        let pid = one.pid;
+                        self.answered(pid, answer, now);
+                        return true;
+                    }
+                }
+                Step::Integrated(shell) if self.listener.is_of(*shell, payload) => {
+                    // The shell has read all earlier input too.
+                    self.commands.loose = false;
+                    self.nested.introduction = None;
+                    return false;
+                }
+                Step::Integrated(_) => {}
+            }
         }
         one.held.extend_from_slice(piece.bytes);
         if one.held.len() > HELD_BYTES {
@@ -154,14 +206,32 @@ impl Session {
         true
     }
 
-    /// The shell did not answer: its output is shown.
+    /// A shell has said what it is, and has read all earlier input too.
+    fn answered(&mut self, pid: u32, answer: Option<Shell>, now: Duration) {
+        self.commands.loose = false;
+        self.nested.introduction = None;
+        self.nested.proven = answer.map(|shell| Proven {
+            shell,
+            pid,
+            since: now,
+        });
+        if answer.is_none() {
+            self.nested.refuse(pid);
+            self.warn_of_unknown();
+        }
+    }
+
+    /// Nothing answered: what was printed is shown.
     pub(super) fn stop_introducing(&mut self, now: Duration) {
+        self.nested.proven = None;
         let Some(one) = self.nested.introduction.take() else {
             return;
         };
         self.nested.refuse(one.pid);
-        // Its nonce has been displayed by now.
-        self.listener.disown(one.shell);
+        if let Step::Integrated(shell) = one.step {
+            // Its nonce has been displayed by now.
+            self.listener.disown(shell);
+        }
         self.warn_of_unknown();
         Scanner::default().push(&one.held, &mut |piece| self.piece(&piece, now));
     }
@@ -173,13 +243,5 @@ impl Session {
                 waiter.warn(NOT_KNOWN);
             }
         }
-    }
-
-    /// A remote shell reports that it is not supported.
-    pub(super) fn refused(&mut self) {
-        if let Some(pid) = self.nested.last {
-            self.nested.refuse(pid);
-        }
-        self.warn_of_unknown();
     }
 }

@@ -411,6 +411,7 @@ impl Session {
 
     /// Types bytes; `text` is the possible echo.
     fn type_bytes(&mut self, bytes: &[u8], text: &str, now: Duration) {
+        self.nested.forget_proof();
         self.input.extend_from_slice(bytes);
         self.typed += bytes.len() as u64;
         self.last_input = now;

@@ -418,7 +418,8 @@ impl Session {
         let phase = self.commands.phase;
         let pending = self.commands.pending || self.commands.loose;
         let needed = |waiter: &Waiter| waiter.needs_facts(phase, pending);
-        if !self.waiters.iter().any(needed) {
+        // Who has answered as a shell is looked at again before a key is typed.
+        if !self.waiters.iter().any(needed) && !self.nested.is_proven() {
             return None;
         }
         // At the prompt the shell only has to be seen waiting, without a silence first.

@@ -68,3 +68,36 @@ fn a_shell_far_away_says_it_whatever_its_prompt() {
         assert!(left.warnings.is_empty(), "{prompt}: {left:#?}");
     }
 }
+
+/// What a far program is told is all that it could pass on.
+#[test]
+fn a_program_far_away_that_prints_a_prompt_is_told_no_key() {
+    if !installed("python3") {
+        return skip("terminal: python3 is not installed");
+    }
+    let mut local = shell(Shell::Bash, Startup::Bare, &[]).unwrap();
+    let program = r#"#!%s
+heard = open("heard", "w")
+while True:
+    print("person@far:~$ ", end="", flush=True)
+    line = input()
+    print(line, file=heard, flush=True)
+    if line == "exit":
+        break
+    print("what?")
+"#;
+    let program = program.replace('\n', "\\n");
+    local.run(&format!(
+        "printf '{program}' \"$(readlink -f \"$(command -v python3)\")\" >ssh; chmod +x ssh"
+    ));
+    local
+        .try_run("./ssh", std::time::Duration::from_secs(4))
+        .unwrap();
+    is_said(&local.run("do something"), "this shell is not bash");
+    local.run("exit");
+    let heard = local.run("cat heard").output.text;
+    assert!(heard.contains("do something"), "{heard}");
+    for word in ["k=", "__motu_k", "eval"] {
+        assert!(!heard.contains(word), "{word}: {heard}");
+    }
+}

@@ -69,6 +69,10 @@ pub enum SecretError {
     Sealed { what: String },
     #[error("{file} is not usable: {reason}")]
     Key { file: String, reason: &'static str },
+    #[error("{file} is gone, and secrets were sealed with it")]
+    Gone { file: String },
+    #[error("{file} is another key than the one that secrets here were sealed with")]
+    Another { file: String },
     #[error("{context}: {source}")]
     Io {
         context: String,
@@ -81,6 +85,11 @@ impl From<SecretError> for Error {
     fn from(error: SecretError) -> Error {
         let message = error.to_string();
         let kind = match error {
+            SecretError::Gone { .. } | SecretError::Another { .. } => {
+                return Error::unavailable(message).hint(
+                    "bring secrets.key back from a backup; to give up what was sealed with it, remove secrets.key.id and put 32 random bytes (mode 600) in the place of secrets.key",
+                );
+            }
             SecretError::Name { .. } | SecretError::Twice { .. } | SecretError::Zero { .. } => {
                 ErrorKind::Invalid
             }

@@ -42,6 +42,44 @@ fn values_are_sealed_for_one_place() {
 }
 
 #[test]
+fn a_key_is_made_once_and_no_other_takes_its_place() {
+    let state = TempDir::new().unwrap();
+    let key = state.path().join("secrets.key");
+    let sealed = Vault::open(state.path()).unwrap().seal("w", "N", "value");
+    let sealed = sealed.unwrap();
+    let first = fs::read(&key).unwrap();
+    fs::remove_file(&key).unwrap();
+    for _ in 0..2 {
+        for error in [
+            Vault::open(state.path()).unwrap_err(),
+            Vault::check(state.path()).unwrap_err(),
+        ] {
+            assert!(matches!(error, SecretError::Gone { .. }), "{error}");
+        }
+        assert!(!key.exists());
+    }
+    let put = |bytes: &[u8]| {
+        fs::write(&key, bytes).unwrap();
+        fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
+    };
+    put(&[7; 32]);
+    let error = Vault::open(state.path()).unwrap_err();
+    assert!(matches!(error, SecretError::Another { .. }), "{error}");
+    put(&first);
+    let vault = Vault::open(state.path()).unwrap();
+    assert_eq!(vault.unseal("w", "N", &sealed).unwrap().as_str(), "value");
+    // A key of an earlier version has no id; secrets say that there was one.
+    for used in ["secrets/api.json", "kept/ws-1/workspace.json"] {
+        let state = TempDir::new().unwrap();
+        let file = state.path().join(used);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, r#"{"secrets":[{"name":"N","sealed":[1]}]}"#).unwrap();
+        let error = Vault::open(state.path()).unwrap_err();
+        assert!(matches!(error, SecretError::Gone { .. }), "{used}: {error}");
+    }
+}
+
+#[test]
 fn a_file_of_secrets_comes_back() {
     let state = TempDir::new().unwrap();
     let vault = Vault::open(state.path()).unwrap();
@@ -66,7 +104,8 @@ fn a_file_of_secrets_comes_back() {
         assert!(vault.load(&file, "w").is_err());
     }
     let left: Vec<_> = fs::read_dir(state.path()).unwrap().collect();
-    assert_eq!(left.len(), 2, "{left:?}");
+    // The file, the key and its id.
+    assert_eq!(left.len(), 3, "{left:?}");
 }
 
 #[test]

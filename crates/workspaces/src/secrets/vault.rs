@@ -2,6 +2,14 @@
 //!
 //! The key is a file with mode 0600, made at first use. Each value is sealed with a random nonce
 //! and bound to its workspace and name, so that it cannot be used for another one.
+//!
+//! ```text
+//!   secrets.key       32 bytes
+//!   secrets.key.id    which key that is; says that there was one when it is gone
+//! ```
+//!
+//! A key is made once. One that is gone, or is another one than before, is said: values sealed with
+//! a second key would be lost when the first one is brought back.
 
 use std::{
     fs::{self, File},
@@ -16,11 +24,13 @@ use chacha20poly1305::{
 };
 use rustix::fs::RenameFlags;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
 use zeroize::Zeroizing;
 
 use super::{MAX_TOTAL_BYTES, Secret, SecretError, SecretInfo, Source, check};
 
 const KEY_FILE: &str = "secrets.key";
+const ID_FILE: &str = "secrets.key.id";
 const KEY_BYTES: usize = 32;
 const NONCE_BYTES: usize = 24;
 const TAG_BYTES: usize = 16;
@@ -51,10 +61,20 @@ struct Sealed {
 }
 
 impl Vault {
-    /// The vault of a state directory; makes its key if there is none.
+    /// The vault of a state directory; makes its key if there never was one.
     pub fn open(state: &Path) -> Result<Vault, SecretError> {
-        let path = state.join(KEY_FILE);
-        let key = match read_key(&path)? {
+        let (path, id) = (state.join(KEY_FILE), state.join(ID_FILE));
+        let mut key = read_key(&path)?;
+        if key.is_none() && was_used(state, &id) {
+            // Another process may have made it since: the key is there before what says so.
+            key = read_key(&path)?;
+            if key.is_none() {
+                return Err(SecretError::Gone {
+                    file: path.display().to_string(),
+                });
+            }
+        }
+        let key = match key {
             Some(key) => key,
             None => {
                 make_key(&path).map_err(failed("creating", &path))?;
@@ -65,9 +85,22 @@ impl Vault {
                 })?
             }
         };
+        identify(&key, &path, &id)?;
         Ok(Vault {
             cipher: XChaCha20Poly1305::new(key.as_slice().into()),
         })
+    }
+
+    /// Whether the key that values were sealed with is there. Makes none.
+    pub fn check(state: &Path) -> Result<(), SecretError> {
+        let (path, id) = (state.join(KEY_FILE), state.join(ID_FILE));
+        match read_key(&path)? {
+            Some(key) => identify(&key, &path, &id),
+            None if was_used(state, &id) => Err(SecretError::Gone {
+                file: path.display().to_string(),
+            }),
+            None => Ok(()),
+        }
     }
 
     /// Seals a value for one workspace and name.
@@ -165,6 +198,56 @@ impl Vault {
         };
         Ok(read_sealed(file)?.into_iter().map(info).collect())
     }
+}
+
+/// Whether something was sealed here: with a key that has an id, or by an earlier version.
+fn was_used(state: &Path, id: &Path) -> bool {
+    let entries = |dir: &str| {
+        fs::read_dir(state.join(dir))
+            .into_iter()
+            .flatten()
+            .flatten()
+    };
+    let has_sealed = |file: PathBuf| {
+        let text = fs::read(file).unwrap_or_default();
+        text.windows(8).any(|part| part == b"\"sealed\"")
+    };
+    id.exists()
+        || entries("secrets").any(|entry| has_sealed(entry.path()))
+        || entries("kept").any(|entry| has_sealed(entry.path().join("workspace.json")))
+}
+
+/// Compares the key with its id, or notes the id of a key that has none yet.
+fn identify(key: &[u8], path: &Path, id: &Path) -> Result<(), SecretError> {
+    let own = hex(&Sha256::new_with_prefix(b"motu secrets key\0")
+        .chain_update(key)
+        .finalize());
+    match fs::read_to_string(id) {
+        Ok(known) if known.trim() == own => return Ok(()),
+        // A crash may leave it empty.
+        Ok(known) if !known.trim().is_empty() => {
+            return Err(SecretError::Another {
+                file: path.display().to_string(),
+            });
+        }
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(failed("reading", id)(error));
+        }
+        _ => {}
+    }
+    let staged = staged_name(id);
+    let write = || {
+        let mut out = create_private(&staged)?;
+        out.write_all(own.as_bytes())?;
+        out.sync_all()?;
+        fs::rename(&staged, id)?;
+        sync_parent(id)
+    };
+    write().map_err(failed("writing", id))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The associated data of a value; the length separates workspace and name.

@@ -143,7 +143,8 @@ class AuditCaller:
     face: str
     #: Counts the requests of one daemon.
     request: int
-    #: `uid:` and a user of the host, `key:`, the id of a key, `@` and its project, or `remote`.
+    #: `uid:` and a user of the host, `key:`, the id of a key, `@` and its project, `remote`, or `address:` and
+    #: from where a wrong key came.
     who: str
 
 
@@ -308,7 +309,8 @@ class BuildRequest:
     run: list[str] = field(default_factory=lambda: [])
     #: What makes the machines; `container` when missing.
     runtime: str | None = None
-    #: Values for `RUN --mount=type=secret`, by id. They are in no layer, no key of the cache and no output.
+    #: Values for `RUN --mount=type=secret`, by id. They are in no layer and no output; keys of the cache depend
+    #: on them by a hash that nobody can repeat without a key of the host.
     secrets: dict[str, str] = field(default_factory=lambda: {})
     #: The stage to build; the last one when missing.
     target: str | None = None
@@ -848,6 +850,8 @@ class Environment:
     #: Of the image it was unpacked from.
     manifest_digest: str | None = None
     name: str
+    #: Whose it is, such as `project:acme`; missing where it is the host's, which every project may start from.
+    owner: str | None = None
     packages: list[str]
     size_bytes: int | None = None
     source: str

@@ -77,7 +77,9 @@ impl Args {
             text: Text::Plain,
             ..Options::default()
         };
-        let server = Server::new(Arc::new(context.client()), options);
+        // Of the host it gets nothing, approved or not.
+        let client = context.client().held_to(&options.leave)?;
+        let server = Server::new(Arc::new(client), options);
         let mut tools = Tools::open(server).await?;
         let mut tally = Tally::default();
         let talked = self.talk(&mut tools, &mut tally).await;

@@ -4,7 +4,7 @@ use crate::commands::listening::{address, asked_to_leave, read_token};
 use crate::commands::shape::word;
 use crate::context::Context;
 use crate::show;
-use motu_core::{Error, Result, SandboxId};
+use motu_core::{Error, Leave, Result, SandboxId};
 use motu_mcp::{Approvals, Http, Options, Place, Profile, Server, Text};
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
@@ -44,6 +44,16 @@ pub struct Args {
     /// The policy of typed calls [default: none]
     #[arg(long, value_name = "NAME")]
     policy: Option<String>,
+
+    /// Let a model ask for machines without isolation, which run on this host as the daemon's user;
+    /// a person is asked the first time
+    #[arg(long, help_heading = "The host")]
+    allow_host_compat: bool,
+
+    /// Let a model name paths at and below this directory of the host; may be given several times
+    /// [default: the directory it is started in, unless your home or motu's own is in that]
+    #[arg(long = "host-dir", value_name = "DIR", help_heading = "The host")]
+    host_dirs: Vec<PathBuf>,
 
     /// What the text of a result is: plain (a few words for a model), json (the same object as the
     /// structured part, for programs that read the text alone) or auto (json for clients whose
@@ -105,6 +115,18 @@ pub struct Args {
     allowed_hosts: Vec<String>,
 }
 
+/// The directory this was started in, if that is a project: clients that are started from a desktop
+/// start their servers in `/` or in the home, where keys and settings are.
+fn project(context: &Context) -> Option<PathBuf> {
+    let here = std::env::current_dir().ok()?.canonicalize().ok()?;
+    let home = std::env::var_os("HOME").map(PathBuf::from);
+    let kept = [home, Some(context.place.path().to_path_buf())];
+    let mut kept = kept.into_iter().flatten();
+    let holds = |kept: PathBuf| kept.canonicalize().unwrap_or(kept).starts_with(&here);
+    let is_top = here.parent().is_none();
+    (!is_top && !kept.any(holds)).then_some(here)
+}
+
 /// Letters that tell the sessions of one server from those of another.
 const SCOPE_CHARS: usize = 8;
 
@@ -130,9 +152,34 @@ impl Args {
             text: self.text,
             policy: self.policy.clone(),
             explicit_sessions: self.explicit_sessions,
+            leave: self.leave(context)?,
             // The clients of one HTTP server cannot be distinguished; they share its session names.
             scope: (!self.share_sessions).then(|| motu_core::id::random_name(SCOPE_CHARS)),
             awake: Arc::new(move || UnixStream::connect(&socket).is_ok()),
+        })
+    }
+
+    /// What its arguments allow a model, and nothing that a model says adds to it.
+    fn leave(&self, context: &Context) -> Result<Leave> {
+        let named = match self.host_dirs.is_empty() {
+            true => project(context).into_iter().collect(),
+            false => self.host_dirs.clone(),
+        };
+        let whole = |path: PathBuf| {
+            let shown = path.display().to_string();
+            let found = path
+                .canonicalize()
+                .map_err(|error| Error::with_file(format!("--host-dir {shown}"), &error))?;
+            found
+                .into_os_string()
+                .into_string()
+                .map_err(|_| Error::invalid(format!("--host-dir {shown} is not UTF-8")))
+        };
+        Ok(Leave {
+            // Who has a shell on the host has it without isolation anyway.
+            unwalled: self.allow_host_compat || self.host,
+            directories: named.into_iter().map(whole).collect::<Result<_>>()?,
+            for_others: false,
         })
     }
 
@@ -147,7 +194,8 @@ impl Args {
     pub async fn run(self, context: &Context) -> Result<ExitCode> {
         crate::ending::bound(crate::ending::LEAVE);
         let options = self.options(context)?;
-        let server = Server::new(Arc::new(context.client()), options);
+        let client = context.client().held_to(&options.leave)?;
+        let server = Server::new(Arc::new(client), options);
         match self.http {
             None => server.serve_stdio().await?,
             Some(address) => {

@@ -22,7 +22,8 @@ pub(super) fn begin(
     names: &[String],
     desk: &mut Desk,
 ) -> Option<Box<Session>> {
-    let Flight::Tls(Some(name)) = first else {
+    // What is encrypted inside of a ClientHello is for the host, and never reaches it from here.
+    let (Flight::Tls(Some(name)) | Flight::HiddenTls(Some(name))) = first else {
         return None;
     };
     let name = crate::host::normal(name).filter(|name| names.contains(name))?;
@@ -40,25 +41,50 @@ pub(super) fn begin(
     Session::new(place, &mut post.trust).ok().map(Box::new)
 }
 
-/// Judges requests inside TLS like plain ones.
-struct Judge<'a> {
+/// Judges requests, plain ones and those inside of TLS.
+pub(super) struct Judge<'a> {
     to: &'a Destination,
     names: &'a [String],
     desk: &'a mut Desk,
-    refused: Option<Verdict>,
+    /// Whether TLS ends here.
+    ended: bool,
+    pub(super) refused: Option<Verdict>,
+}
+
+impl<'a> Judge<'a> {
+    pub(super) fn new(to: &'a Destination, names: &'a [String], desk: &'a mut Desk) -> Self {
+        Self {
+            to,
+            names,
+            desk,
+            ended: false,
+            refused: None,
+        }
+    }
+
+    fn inside(self) -> Self {
+        Self {
+            ended: true,
+            ..self
+        }
+    }
 }
 
 impl Gate for Judge<'_> {
     fn ask(&mut self, request: &Request, used: &[String]) -> bool {
         let Judge {
-            to, names, desk, ..
+            to,
+            names,
+            desk,
+            ended,
+            ..
         } = self;
         let verdict = judge::request(&desk.rules, &desk.places, to, names, request);
         let line = Decision::new(Event::Request, &verdict)
             .to(to)
             .name(request.host.as_deref())
-            .request(&request.method, &request.path)
-            .ended(used);
+            .request(&request.method, &request.path);
+        let line = if *ended { line.ended(used) } else { line };
         desk.decisions.write(&line, desk.now);
         let allowed = verdict.allowed;
         self.refused = (!allowed).then_some(verdict);
@@ -150,12 +176,7 @@ impl Flow {
         if bytes.is_empty() {
             return Ok(false);
         }
-        let mut judge = Judge {
-            to: &self.to,
-            names: &self.names,
-            desk,
-            refused: None,
-        };
+        let mut judge = Judge::new(&self.to, &self.names, desk).inside();
         let taken = session.guest(&bytes, &mut judge);
         let said = judge.refused.take();
         match taken {
@@ -192,12 +213,7 @@ impl Flow {
         desk.budget.spend(count);
         self.back += count as u64;
         self.touched = desk.now;
-        let mut judge = Judge {
-            to: &self.to,
-            names: &self.names,
-            desk,
-            refused: None,
-        };
+        let mut judge = Judge::new(&self.to, &self.names, desk).inside();
         let taken = session.host(&buffer[..count], &mut judge);
         let said = judge.refused.take();
         match taken {
@@ -276,11 +292,11 @@ fn discard(socket: &mut tcp::Socket<'_>) -> bool {
     !receive(socket).is_empty()
 }
 
-fn reason(refusal: Refusal) -> Reason {
+pub(super) fn reason(refusal: Refusal) -> Reason {
     match refusal {
         Refusal::Malformed => Reason::Malformed,
         Refusal::NameMismatch => Reason::NameMismatch,
-        Refusal::NotAllowed => Reason::RequestNotAllowed,
+        Refusal::NotAllowed | Refusal::Echo => Reason::RequestNotAllowed,
         Refusal::Upgrade => Reason::UpgradeNotAllowed,
         Refusal::TooLarge => Reason::TooLarge,
         Refusal::Presigned => Reason::Presigned,

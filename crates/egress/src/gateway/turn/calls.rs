@@ -3,8 +3,6 @@
 use super::Gateway;
 use crate::border::Post;
 use crate::gateway::control::{Answer, Caller, Request, Status};
-use crate::gateway::exchange::Exchange;
-use crate::gateway::flow::Flow;
 use crate::gateway::host::Memory;
 use crate::rules::Rules;
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -71,8 +69,7 @@ impl Gateway {
     fn replace(&mut self, rules: Rules) {
         self.desk.budget.replace(rules.limits, self.desk.now);
         self.desk.rules = rules;
-        self.cut(Flow::judged_again);
-        self.end_exchanges(Exchange::judged_again);
+        self.judge_again();
     }
 
     /// Replaces the secrets, for all further requests.

@@ -10,16 +10,19 @@ use crate::blocking::blocking;
 use crate::driver::Handle;
 use crate::environment::Environments;
 use crate::environment::archives::environment;
+use crate::titles::title;
 use motu_core::commit::{AfterCommit, CommitSandbox};
 use motu_core::report::Environment;
 use motu_core::runtime::AtRest;
 use motu_core::sandbox::{Sandbox, State};
 use motu_core::{Error, Result};
-use motu_environments::{BuildCache, ImageInfo, Privilege, Workplace, layers_over};
+use motu_environments::{BuildCache, Hold, ImageInfo, Privilege, Title, Workplace, layers_over};
 
 impl Environments {
     pub(crate) async fn commit(&self, handle: &Handle, ask: &CommitSandbox) -> Result<Environment> {
-        let checked = self.store().check_own_name(&ask.name);
+        let owner = handle.sandbox().owner;
+        let title = title(&owner, &ask.name);
+        let checked = self.store().check_own_name(&title);
         checked.map_err(environment_error)?;
         if Privilege::detect() == Privilege::User {
             return Err(Error::unsupported(
@@ -28,11 +31,12 @@ impl Environments {
             ));
         }
         // Asked for before the machine is stopped for it.
-        let _place = self.place(&ask.name).await?;
+        let _place = self.place(&title).await?;
+        self.sandboxes.gate().check_disk()?;
         let ran = matches!(handle.state(), State::Running | State::Paused);
         let sandbox = handle.stop().await?;
-        let made = self.made_of(handle, &sandbox, &ask.name);
-        let made = self.telling(Some(&ask.name), made).await;
+        let made = self.made_of(handle, &sandbox, title.clone());
+        let made = self.telling(Some(&title), made).await;
         let then = match (&made, ask.then) {
             // Destroy only after success: otherwise the sandbox holds the only copy of its
             // contents.
@@ -46,7 +50,12 @@ impl Environments {
         Ok(made)
     }
 
-    async fn made_of(&self, handle: &Handle, sandbox: &Sandbox, name: &str) -> Result<Environment> {
+    async fn made_of(
+        &self,
+        handle: &Handle,
+        sandbox: &Sandbox,
+        title: Title,
+    ) -> Result<Environment> {
         let launch = handle.launch().await?;
         let runtime = self.sandboxes.runtimes.named(&sandbox.runtime);
         let runtime = runtime.ok_or_else(|| Error::internal("its runtime is not in this build"))?;
@@ -55,19 +64,22 @@ impl Environments {
             .ok_or_else(|| Error::internal("a stopped sandbox has no disks"))?;
         let rest = runtime.at_rest(&kept, &launch.root)?;
         let base = self.image_of(sandbox).await;
-        let cache = self.store().build_cache().map_err(environment_error)?;
+        let cache = self.build_cache(&title.owner)?;
         let place = self.store().workplace(Some(&sandbox.digest)).await;
         let place = place.map_err(environment_error)?;
         let image = ImageInfo {
-            reference: name.to_string(),
             manifest_digest: None,
             default_user: sandbox.user.clone(),
             default_workdir: sandbox.workdir.clone(),
             ..base.clone()
         };
         let made_from = format!("commit of {}", sandbox.sandbox_id);
-        blocking(move || seal(&cache, place, &rest, (base, image), made_from)).await?;
-        let found = self.store().inspect(name).await;
+        let name = title.name.clone();
+        let sealed =
+            blocking(move || seal(&cache, place, &rest, (base, image), (title, made_from)));
+        let held = sealed.await?;
+        let found = self.store().inspect(&name).await;
+        drop(held);
         found.map(environment).map_err(environment_error)
     }
 
@@ -86,8 +98,8 @@ fn seal(
     mut place: Workplace,
     rest: &AtRest,
     (base, mut image): (ImageInfo, ImageInfo),
-    made_from: String,
-) -> Result<()> {
+    (title, made_from): (Title, String),
+) -> Result<Hold> {
     let (new, mut writer) = cache.new_layer().map_err(environment_error)?;
     let capture = Capture {
         rest,
@@ -104,7 +116,6 @@ fn seal(
     place.apply(&files, &mut image).map_err(environment_error)?;
     image.layers = layers_over(Some(&base), &layers);
     place
-        .seal(image, made_from)
-        .map(drop)
+        .seal(title, image, made_from)
         .map_err(environment_error)
 }

@@ -1,6 +1,7 @@
 //! The context of a build: an archive that is indexed and never unpacked.
 
 use super::source::{Content, Item, Kind, Source};
+use crate::blocking::Caller;
 use motu_core::{Error, Result, limits};
 use motu_dockerfile::Ignore;
 use motu_environments::archive::{Archive, EntryKind};
@@ -14,6 +15,9 @@ use std::sync::Arc;
 
 /// The file of patterns for files to leave out.
 const IGNORE: &[u8] = b".dockerignore";
+
+// The table of limits must agree with the parser's constant.
+const _: () = assert!(limits::BUILD_IGNORE_BYTES.max == motu_dockerfile::MAX_IGNORE_BYTES as u64);
 
 /// The index of a context's archive.
 #[derive(Debug, Default)]
@@ -38,7 +42,7 @@ impl<R: Read> Read for Counted<R> {
 
 impl Context {
     /// Indexes an archive. Paths that climb out, and entries that are not files, are refused.
-    pub(super) fn open(path: &Path) -> Result<Context> {
+    pub(super) fn open(path: &Path, caller: &Caller) -> Result<Context> {
         let broken = |error: std::io::Error| Error::invalid(format!("the context: {error}"));
         let file =
             File::open(path).map_err(|error| Error::io("cannot read the context", &error))?;
@@ -50,6 +54,7 @@ impl Context {
         let mut archive = Archive::new(counted);
         let mut items = BTreeMap::new();
         while let Some(entry) = archive.next_entry().map_err(broken)? {
+            caller.waits()?;
             if items.len() as u64 >= limits::BUILD_CONTEXT_ENTRIES.max {
                 let most = limits::BUILD_CONTEXT_ENTRIES.max;
                 return Err(Error::limit(format!(
@@ -92,20 +97,22 @@ impl Context {
             file: Some(file),
             items,
         };
-        context.leave_out()?;
+        context.leave_out(caller)?;
         Ok(context)
     }
 
     /// Applies `.dockerignore`.
-    fn leave_out(&mut self) -> Result<()> {
+    fn leave_out(&mut self, caller: &Caller) -> Result<()> {
         let Some(text) = self.text(IGNORE)? else {
             return Ok(());
         };
         let ignore = Ignore::parse(&text)
             .map_err(|error| Error::invalid(format!(".dockerignore {error}")))?;
         let mut kept: std::collections::BTreeSet<Vec<u8>> = Default::default();
+        let mut ignored = ignore.walk();
         for path in self.items.keys() {
-            if !ignore.excludes(path) {
+            caller.waits()?;
+            if !ignored.excludes(path) {
                 let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
                 kept.extend(ends.map(|(at, _)| path[..at].to_vec()));
                 kept.insert(path.clone());

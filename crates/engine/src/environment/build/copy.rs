@@ -2,6 +2,7 @@
 
 use super::source::{Item, Kind, Source, clean, find, follow};
 use crate::admission::environment_error;
+use crate::blocking::Caller;
 use motu_core::{Error, Result};
 use motu_environments::archive::{Archive, unpacked};
 use motu_environments::{Decision, EntryKind, LayerWriter, Meta, Workplace, decide};
@@ -26,17 +27,18 @@ pub(super) struct Copying {
 }
 
 /// A hash of what would be copied: names, permissions and contents, but no times.
-pub(super) fn hash(copying: &Copying, source: &dyn Source) -> Result<String> {
+pub(super) fn hash(copying: &Copying, source: &dyn Source, caller: &Caller) -> Result<String> {
     let mut hash = Sha256::new();
     let mut put = |bytes: &[u8]| {
         hash.update((bytes.len() as u64).to_be_bytes());
         hash.update(bytes);
     };
     for word in &copying.sources {
-        for (written, place) in find(source, word)? {
+        for (written, place) in find(source, word, caller)? {
             put(&written);
             let below = source.below(&place);
             for path in [place.as_slice()].into_iter().chain(below) {
+                caller.waits()?;
                 let Some(item) = source.item(path) else {
                     continue;
                 };
@@ -73,16 +75,18 @@ pub(super) fn write(
     source: &dyn Source,
     place: &Workplace,
     layer: &mut LayerWriter,
+    caller: &Caller,
 ) -> Result<()> {
     let mut writer = Writer {
         copying,
         place,
         layer,
         made: BTreeSet::new(),
+        caller: caller.clone(),
     };
     let mut found = Vec::new();
     for word in &copying.sources {
-        found.extend(find(source, word)?);
+        found.extend(find(source, word, caller)?);
     }
     let several = found.len() + copying.texts.len() > 1;
     let destination = writer.destination(several)?;
@@ -130,6 +134,7 @@ pub(super) fn make_directory(path: &str, place: &Workplace, layer: &mut LayerWri
         place,
         layer,
         made: BTreeSet::new(),
+        caller: Caller::default(),
     };
     let destination = writer.destination(false)?;
     writer.parents(&destination.path)?;
@@ -168,6 +173,7 @@ struct Writer<'a> {
     layer: &'a mut LayerWriter,
     /// Directories that this layer has made already.
     made: BTreeSet<Vec<u8>>,
+    caller: Caller,
 }
 
 impl Writer<'_> {
@@ -278,6 +284,7 @@ impl Writer<'_> {
     }
 
     fn file(&mut self, source: &dyn Source, from: &[u8], item: &Item, to: &[u8]) -> Result<()> {
+        self.caller.waits()?;
         self.parents(to)?;
         self.must_not_be_directory(to)?;
         let meta = self.meta(item);

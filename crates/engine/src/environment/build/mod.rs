@@ -8,13 +8,14 @@
 //!                    installed tree ──hard links──► tree ◄─────┘        ──► environment
 //! ```
 //!
-//! A step's key hashes everything that its layer depends on: the tree it begins with, every
-//! instruction before it, and for `COPY` the contents of the files. A build whose steps are all
-//! known makes no tree at all. What a build leaves when it fails, or is killed, is layers that
+//! A step's key hashes everything that its layer depends on: whose build it is, the tree it begins
+//! with, every instruction before it, the values of all that the step can see, and for `COPY` the
+//! contents of the files. A build whose steps are all known makes no tree at all. What a build leaves when it fails, or is killed, is layers that
 //! finished steps made; the tree it worked on is in a staging directory and goes with it.
 //!
-//! Values of secrets are in the memory of the machine only: not in a key, not on a disk, and taken
-//! out of what is shown.
+//! Values of secrets are in the memory of the machine only: not on a disk, in a key only through a hash
+//! with a secret of the cache, and taken out of what is shown. What a build needs is held: nothing
+//! collects it meanwhile.
 
 mod capture;
 mod commit;
@@ -29,31 +30,28 @@ mod state;
 mod trees;
 
 use super::Environments;
+use super::upload::STALE;
 use crate::admission::environment_error;
-use crate::blocking::blocking;
-use crate::pipe;
+use crate::blocking::{blocking, while_waited};
 use crate::sandbox::Sandboxes;
+use crate::titles::title;
 use context::Context;
 use keys::Key;
-use motu_core::build::{BuildContext, BuildReport, BuildRequest};
-use motu_core::files::ByteStream;
+use motu_core::build::{BuildReport, BuildRequest};
 use motu_core::hint;
 use motu_core::hint::field;
 use motu_core::report::{Environment, ProgressEvent, ProgressSink};
 use motu_core::turns::Turns;
 use motu_core::{Error, Result, limits};
 use motu_dockerfile::{Bounds, Dockerfile, Instruction, ParseError, Step, expand, parse_trigger};
-use motu_environments::{BuildCache, ImageInfo};
+use motu_environments::{BuildCache, ImageInfo, Title};
 use motu_redaction::{Forms, Known, Redactor};
 use state::{Stage, failed_at};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::io::Read;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-/// Age after which unfinished uploads of contexts and layers are removed.
-const STALE: Duration = Duration::from_secs(3600);
 /// The default PATH of a stage that starts from scratch.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// The name of the empty base image.
@@ -88,6 +86,8 @@ struct Builder<'a> {
     sandboxes: &'a Sandboxes,
     turns: &'a Turns,
     ask: BuildRequest,
+    /// What the result will be called, unless its contents say.
+    named: Option<Title>,
     progress: ProgressSink,
     cache: BuildCache,
     redactor: Redactor,
@@ -107,58 +107,27 @@ struct Builder<'a> {
 }
 
 impl Environments {
-    /// Stores an uploaded context.
-    pub(crate) async fn keep_context(&self, content: ByteStream) -> Result<BuildContext> {
-        let cache = self
-            .sandboxes
-            .environments
-            .build_cache()
-            .map_err(environment_error)?;
-        let path = cache.new_context();
-        let source = pipe::reader(content);
-        let most = limits::BUILD_CONTEXT_BYTES.max;
-        let file = path.clone();
-        let bytes = blocking(move || {
-            let failed = |error: std::io::Error| Error::io("cannot keep the context", &error);
-            let taken = std::fs::File::create_new(&file)
-                .and_then(|mut file| std::io::copy(&mut source.take(most + 1), &mut file));
-            match taken {
-                Ok(bytes) if bytes <= most => Ok(bytes),
-                other => {
-                    let _ = std::fs::remove_file(&file);
-                    other.map_err(failed)?;
-                    Err(Error::limit(format!(
-                        "the context is larger than build_context_bytes, {most}"
-                    ))
-                    .hint("leave files out with .dockerignore"))
-                }
-            }
-        })
-        .await?;
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        Ok(BuildContext {
-            context_id: name.into_owned(),
-            bytes,
-        })
-    }
-
     pub(crate) async fn build(
         &self,
         ask: BuildRequest,
         progress: ProgressSink,
     ) -> Result<Environment> {
-        let name = ask.name.clone();
-        let built = self.build_untold(ask, progress);
-        self.telling(name.as_deref(), built).await
+        let named = ask.name.as_deref().map(|name| Title {
+            made_for: ask.made_for.clone(),
+            ..title(&ask.owner, name)
+        });
+        let built = self.while_space(self.build_untold(ask, named.clone(), progress));
+        self.telling(named.as_ref(), built).await
     }
 
-    async fn build_untold(&self, ask: BuildRequest, progress: ProgressSink) -> Result<Environment> {
+    async fn build_untold(
+        &self,
+        ask: BuildRequest,
+        named: Option<Title>,
+        progress: ProgressSink,
+    ) -> Result<Environment> {
         let began = Instant::now();
-        let cache = self
-            .sandboxes
-            .environments
-            .build_cache()
-            .map_err(environment_error)?;
+        let cache = self.build_cache(&ask.owner)?;
         // Taken first, so that the uploaded context is deleted however the build ends.
         let context = ask.context_id.as_deref().map(|id| {
             let path = cache.context(id);
@@ -168,8 +137,8 @@ impl Environments {
         let file = ask.dockerfile_name.clone();
         let file = file.unwrap_or("Dockerfile".to_string());
         let parsed = dockerfile(&ask, &file)?;
-        if let Some(name) = &ask.name {
-            let checked = self.sandboxes.environments.check_own_name(name);
+        if let Some(title) = &named {
+            let checked = self.sandboxes.environments.check_own_name(title);
             checked.map_err(environment_error)?;
         }
         let values = ask.secrets.iter().map(|(name, value)| Known {
@@ -182,7 +151,8 @@ impl Environments {
             context: match &context {
                 Some(sent) => {
                     let path = sent.0.clone();
-                    Arc::new(blocking(move || Context::open(&path)).await?)
+                    let opened = while_waited(move |caller| Context::open(&path, caller));
+                    Arc::new(opened.await?)
                 }
                 None => Arc::default(),
             },
@@ -198,6 +168,7 @@ impl Environments {
             tail: VecDeque::new(),
             report: BuildReport::default(),
             shown: (0, 0),
+            named,
             ask,
         };
         let built = builder.all(&parsed).await;
@@ -410,16 +381,18 @@ impl Builder<'_> {
     /// A stage that starts from an environment, or from nothing.
     async fn begin(&self, name: &str) -> Result<Stage> {
         if name == SCRATCH {
-            let key = Key::begin(&[b"scratch"]);
+            let key = self.key(&[b"scratch"]);
             return Ok(Stage::new(None, nothing(), key));
         }
         let environments = &self.sandboxes.environments;
         // Names stand in Dockerfiles, too, which the gate does not read.
         let name = self.sandboxes.environment_of(&self.ask.owner, name).await?;
-        let name = name.as_str();
-        let found = self.sandboxes.installed(name, &self.progress).await?;
+        let installed = self
+            .sandboxes
+            .installed_and_held(&self.ask.owner, &name, &self.progress);
+        let (found, hold) = installed.await?;
         let info = environments
-            .inspect(name)
+            .inspect(&found.name)
             .await
             .map_err(environment_error)?;
         let image = info.image.unwrap_or_else(|| ImageInfo {
@@ -449,8 +422,14 @@ impl Builder<'_> {
             image.default_workdir,
             image.shell
         ]);
-        let key = Key::begin(&[found.digest.as_bytes(), said.to_string().as_bytes()]);
-        Ok(Stage::new(Some(found.digest), image, key))
+        let key = self.key(&[found.digest.as_bytes(), said.to_string().as_bytes()]);
+        Ok(Stage::new(Some(Arc::new(hold)), image, key))
+    }
+
+    /// The first of the keys of a stage. Whose the build is, is in every key, and nobody can make one
+    /// without the secret of the cache.
+    fn key(&self, parts: &[&[u8]]) -> Key {
+        Key::begin(self.cache.key(), &self.ask.owner, parts)
     }
 
     /// Takes out a stage to copy from; the caller puts it back.

@@ -11,7 +11,6 @@
 
 use super::Builder;
 use super::capture::{MAX_DEPTH, MAX_NAMES, WORKSPACE, open, spooled};
-use super::keys::Key;
 use super::source::{Source, clean, follow};
 use super::state::Stage;
 use crate::admission::environment_error;
@@ -94,8 +93,7 @@ impl Builder<'_> {
         if !is_directory {
             return Err(Error::invalid(format!("{written} is not a directory")));
         }
-        let owner = self.ask.owner.as_bytes();
-        let key = Key::begin(&[b"mount", owner, mount.id.as_bytes()]);
+        let key = self.key(&[b"mount", mount.id.as_bytes()]);
         Ok(Cache {
             key: key.as_str().to_string(),
             covers: Source::below(place, &target).next().is_some(),

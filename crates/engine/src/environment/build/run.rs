@@ -208,6 +208,8 @@ impl Builder<'_> {
             allowed_hosts: ask.allowed_hosts.clone(),
             ..CreateSandbox::default()
         };
+        // What runtimes have made of environments stays until the machine has it.
+        let _environments_stay = self.sandboxes.environments_in_use.read().await;
         let mut admitted = self.sandboxes.gate().admit(request).await?;
         if !admitted.runtime.capabilities().keep {
             return Err(admitted

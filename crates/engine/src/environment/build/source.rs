@@ -1,5 +1,6 @@
 //! Where `COPY` takes files from: the context, or the tree of another stage.
 
+use crate::blocking::Caller;
 use motu_core::{Error, Result};
 use motu_dockerfile::glob;
 use motu_environments::{Found, Workplace};
@@ -160,7 +161,11 @@ fn split(path: &[u8]) -> Vec<Vec<u8>> {
 }
 
 /// The paths that a source of `COPY` matches: as written, and with symbolic links resolved.
-pub(super) fn find(source: &dyn Source, word: &str) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+pub(super) fn find(
+    source: &dyn Source,
+    word: &str,
+    caller: &Caller,
+) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
     let name = source.name();
     let wanted = clean(word.as_bytes()).ok_or_else(|| {
         Error::new(
@@ -172,8 +177,16 @@ pub(super) fn find(source: &dyn Source, word: &str) -> Result<Vec<(Vec<u8>, Vec<
     let written: Vec<Vec<u8>> = match glob::is_pattern(&wanted) {
         false => vec![wanted.clone()],
         true => {
-            let fits = |path: &&[u8]| glob::matches(&wanted, path);
-            source.below(b"").filter(fits).map(<[u8]>::to_vec).collect()
+            let patterns = glob::Patterns::new([wanted.as_slice()]);
+            let mut walk = patterns.walk();
+            let mut found = Vec::new();
+            for path in source.below(b"") {
+                caller.waits()?;
+                if walk.matches(path).is_some() {
+                    found.push(path.to_vec());
+                }
+            }
+            found
         }
     };
     let mut found = Vec::new();

@@ -6,15 +6,15 @@ use super::run::{Running, argv};
 use super::source::clean;
 use super::state::{Stage, failed_at};
 use crate::admission::environment_error;
-use crate::blocking::blocking;
+use crate::blocking::{Caller, while_waited};
 use motu_core::hint;
 use motu_core::hint::field;
 use motu_core::{Error, Result};
-use motu_dockerfile::{Copy, Instruction, Mount, Run, Step, expand};
+use motu_dockerfile::{Copy, Instruction, Mount, Run, Step, StepNetwork, expand};
 use motu_environments::{StepRecord, Workplace};
 use std::collections::BTreeMap;
 
-/// Build arguments that need no `ARG` and are not part of the cache key.
+/// Build arguments that need no `ARG`.
 const PREDEFINED: [&str; 8] = [
     "HTTP_PROXY",
     "http_proxy",
@@ -181,24 +181,16 @@ impl Builder<'_> {
         }
         let mounts = format!("{:?} {:?}", run.mounts, run.network);
         let words = serde_json::json!(argv).to_string();
-        let policy = self.ask.policy.clone().unwrap_or_default();
-        stage.key = stage.key.next(&[
-            b"RUN",
-            words.as_bytes(),
-            mounts.as_bytes(),
-            policy.as_bytes(),
-        ]);
-        if !self.ask.env.is_empty() || !self.ask.allowed_hosts.is_empty() {
-            let given = serde_json::json!([self.ask.env, self.ask.allowed_hosts]).to_string();
-            stage.key = stage.key.next(&[b"given", given.as_bytes()]);
-        }
-        if self.reuse(stage).await {
-            return Ok(());
-        }
         let mut env: BTreeMap<String, String> = PREDEFINED
             .iter()
             .filter_map(|name| Some((name.to_string(), self.ask.build_args.get(*name)?.clone())))
             .collect();
+        let seen = self.seen(run, &env).await?;
+        let parts: [&[u8]; 4] = [b"RUN", words.as_bytes(), mounts.as_bytes(), seen.as_bytes()];
+        stage.key = stage.key.next(&parts);
+        if self.reuse(stage).await {
+            return Ok(());
+        }
         env.extend(stage.args.clone());
         env.extend(stage.image.env.clone());
         env.extend(self.ask.env.clone());
@@ -212,6 +204,24 @@ impl Builder<'_> {
         self.keep(stage, made).await
     }
 
+    /// The values of all that a step can see beside the tree, the instructions before it and its own
+    /// words. What is in a cache mount is left out: a cache must not change results, and only builds
+    /// of the same owner have written to it.
+    async fn seen(&self, run: &Run, proxies: &BTreeMap<String, String>) -> Result<String> {
+        let secrets = run.mounts.iter().filter_map(|mount| match mount {
+            Mount::Secret(secret) => Some((&secret.id, self.ask.secrets.get(&secret.id))),
+            Mount::Cache(_) => None,
+        });
+        let secrets: Vec<_> = secrets.collect();
+        let policy = self.ask.policy.as_deref();
+        let rules = match policy.filter(|_| run.network == StepNetwork::Policy) {
+            Some(name) => Some(self.sandboxes.policy(name).await?.rules),
+            None => None,
+        };
+        let (given, hosts) = (&self.ask.env, &self.ask.allowed_hosts);
+        Ok(serde_json::json!([proxies, secrets, given, hosts, policy, rules]).to_string())
+    }
+
     /// Creates a directory (`WORKDIR`).
     async fn directory_step(&mut self, stage: &mut Stage, path: String) -> Result<()> {
         stage.key = stage.key.next(&[b"WORKDIR", path.as_bytes()]);
@@ -221,7 +231,7 @@ impl Builder<'_> {
         let destination = format!("{path}/");
         self.lay_out(stage).await?;
         let made = self
-            .layer(stage, move |place, layer| {
+            .layer(stage, move |place, layer, _| {
                 copy::make_directory(&destination, place, layer)
             })
             .await?;
@@ -279,8 +289,8 @@ impl Builder<'_> {
             Some(other) => other.key.as_str().to_string(),
             None => {
                 let context = self.context.clone();
-                let (hash, back) = blocking(move || {
-                    let hash = copy::hash(&copying, context.as_ref())?;
+                let (hash, back) = while_waited(move |caller| {
+                    let hash = copy::hash(&copying, context.as_ref(), caller)?;
                     Ok((hash, copying))
                 })
                 .await?;
@@ -301,8 +311,8 @@ impl Builder<'_> {
         let made = match from {
             None => {
                 let context = self.context.clone();
-                self.layer(stage, move |place, layer| {
-                    copy::write(&copying, context.as_ref(), place, layer)
+                self.layer(stage, move |place, layer, caller| {
+                    copy::write(&copying, context.as_ref(), place, layer, caller)
                 })
                 .await?
             }
@@ -312,8 +322,8 @@ impl Builder<'_> {
                 let tree = tree.ok_or_else(|| Error::internal("a stage has no tree"))?;
                 let (send, back) = std::sync::mpsc::channel();
                 let made = self
-                    .layer(stage, move |place, layer| {
-                        let written = copy::write(&copying, &tree, place, layer);
+                    .layer(stage, move |place, layer, caller| {
+                        let written = copy::write(&copying, &tree, place, layer, caller);
                         let _ = send.send(tree);
                         written
                     })
@@ -333,16 +343,16 @@ impl Builder<'_> {
     async fn layer(
         &self,
         stage: &mut Stage,
-        work: impl FnOnce(&Workplace, &mut motu_environments::LayerWriter) -> Result<()>
+        work: impl FnOnce(&Workplace, &mut motu_environments::LayerWriter, &Caller) -> Result<()>
         + Send
         + 'static,
     ) -> Result<StepRecord> {
         let cache = self.cache.clone();
         let place = stage.place.take();
         let place = place.ok_or_else(|| Error::internal("a stage has no tree"))?;
-        let (place, layer) = blocking(move || {
+        let (place, layer) = while_waited(move |caller| {
             let (new, mut writer) = cache.new_layer().map_err(environment_error)?;
-            work(&place, &mut writer)?;
+            work(&place, &mut writer, caller)?;
             let layer = cache.keep_layer(new, writer).map_err(environment_error)?;
             Ok((place, layer))
         })

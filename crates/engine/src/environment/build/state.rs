@@ -3,8 +3,9 @@
 use super::keys::Key;
 use motu_core::Error;
 use motu_dockerfile::{Command, Step};
-use motu_environments::{ImageInfo, Workplace};
+use motu_environments::{Hold, ImageInfo, Workplace};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// The default shell.
 const SHELL: [&str; 2] = ["/bin/sh", "-c"];
@@ -14,8 +15,8 @@ const SHELL: [&str; 2] = ["/bin/sh", "-c"];
 pub(super) struct Stage {
     /// The stage's number, or the name of its environment.
     pub(super) label: String,
-    /// The digest of the installed tree below all layers; nothing for `scratch`.
-    pub(super) base: Option<String>,
+    /// The installed tree below all layers, which stays meanwhile; nothing for `scratch`.
+    pub(super) base: Option<Arc<Hold>>,
     pub(super) base_image: Option<ImageInfo>,
     pub(super) image: ImageInfo,
     pub(super) layers: Vec<(String, u64)>,
@@ -28,7 +29,7 @@ pub(super) struct Stage {
 }
 
 impl Stage {
-    pub(super) fn new(base: Option<String>, image: ImageInfo, key: Key) -> Stage {
+    pub(super) fn new(base: Option<Arc<Hold>>, image: ImageInfo, key: Key) -> Stage {
         Stage {
             label: String::new(),
             base,
@@ -41,6 +42,11 @@ impl Stage {
             args: BTreeMap::new(),
             has_cmd: false,
         }
+    }
+
+    /// The digest of the environment it begins with.
+    pub(super) fn base(&self) -> Option<&str> {
+        self.base.as_ref().map(|base| base.digest())
     }
 
     /// A new stage on top of this one.

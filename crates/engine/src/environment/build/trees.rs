@@ -1,14 +1,14 @@
 //! From layers to trees: the cache, the tree a stage works on, and the environment at the end.
 
 use super::Builder;
-use super::keys::Key;
 use super::state::Stage;
 use crate::admission::environment_error;
 use crate::blocking::blocking;
 use crate::environment::archives::environment;
+use crate::titles::title;
 use motu_core::report::Environment;
-use motu_core::{Error, Project, Result};
-use motu_environments::{EnvironmentError, ImageInfo, StepRecord, layers_over};
+use motu_core::{Error, Result};
+use motu_environments::{EnvironmentError, ImageInfo, StepRecord, Title, layers_over};
 use std::path::PathBuf;
 
 impl Builder<'_> {
@@ -37,7 +37,7 @@ impl Builder<'_> {
     /// Builds the tree of a stage up to its last layer.
     pub(super) async fn lay_out(&self, stage: &mut Stage) -> Result<()> {
         if stage.place.is_none() {
-            let place = self.sandboxes.environments.workplace(stage.base.as_deref());
+            let place = self.sandboxes.environments.workplace(stage.base());
             stage.place = Some(place.await.map_err(environment_error)?);
             stage.applied = 0;
         }
@@ -75,14 +75,14 @@ impl Builder<'_> {
     pub(super) async fn finish(&mut self, mut stage: Stage) -> Result<Environment> {
         let environments = &self.sandboxes.environments;
         let parts: Vec<&[u8]> = stage
-            .base
-            .iter()
-            .map(String::as_bytes)
+            .base()
+            .into_iter()
+            .map(str::as_bytes)
             .chain(stage.layers.iter().map(|(digest, _)| digest.as_bytes()))
             .collect();
-        let key = Key::begin(&parts);
-        let known = match (&stage.base, stage.layers.is_empty()) {
-            (Some(base), true) => Some((base.clone(), stage.image.wants_sudo)),
+        let key = self.key(&parts);
+        let known = match (stage.base(), stage.layers.is_empty()) {
+            (Some(base), true) => Some((base.to_string(), stage.image.wants_sudo)),
             _ => self.cache.root(key.as_str()),
         };
         let made_from = format!("build {}", key.as_str());
@@ -90,10 +90,10 @@ impl Builder<'_> {
             && environments.is_installed(&digest)
         {
             stage.image.wants_sudo = wants_sudo;
-            let image = self.named(&stage, &digest);
-            let name = image.reference.clone();
-            let settled = environments.settle(&digest, image, made_from.clone()).await;
-            if settled.map_err(environment_error)? {
+            let (title, image) = (self.title(&digest), self.settings(&stage));
+            let name = title.name.clone();
+            let settled = environments.settle(&digest, title, image, made_from.clone());
+            if let Some(_held) = settled.await.map_err(environment_error)? {
                 let found = environments.inspect(&name).await;
                 return found.map(environment).map_err(environment_error);
             }
@@ -101,14 +101,18 @@ impl Builder<'_> {
         self.lay_out(&mut stage).await?;
         let place = stage.place.take();
         let place = place.ok_or_else(|| Error::internal("a stage has no tree"))?;
-        let digest = place.digest().to_string();
-        let image = self.named(&stage, &digest);
+        let (title, image) = (self.title(place.digest()), self.settings(&stage));
         environments
-            .check_own_name(&image.reference)
+            .check_own_name(&title)
             .map_err(environment_error)?;
-        let name = image.reference.clone();
-        let sealed = blocking(move || place.seal(image, made_from).map_err(environment_error));
-        let root = (sealed.await?, stage.image.wants_sudo);
+        let name = title.name.clone();
+        let sealed = move || {
+            place
+                .seal(title, image, made_from)
+                .map_err(environment_error)
+        };
+        let held = blocking(sealed).await?;
+        let root = (held.digest().to_string(), stage.image.wants_sudo);
         self.cache
             .keep_root(key.as_str(), &root)
             .map_err(environment_error)?;
@@ -116,26 +120,23 @@ impl Builder<'_> {
         found.map(environment).map_err(environment_error)
     }
 
+    /// What the result is called, and whose it is.
+    fn title(&self, digest: &str) -> Title {
+        if let Some(title) = &self.named {
+            return title.clone();
+        }
+        let digits = digest.trim_start_matches("sha256:").chars().take(12);
+        let made = format!("build:{}", digits.collect::<String>());
+        title(&self.ask.owner, &made)
+    }
+
     /// The image settings of the result.
-    fn named(&self, stage: &Stage, digest: &str) -> ImageInfo {
-        let digits: String = digest
-            .trim_start_matches("sha256:")
-            .chars()
-            .take(12)
-            .collect();
-        let name = self.ask.name.clone();
+    fn settings(&self, stage: &Stage) -> ImageInfo {
         let (user, workdir) = (
             self.ask.default_user.clone(),
             self.ask.default_workdir.clone(),
         );
         ImageInfo {
-            reference: name.unwrap_or_else(|| {
-                let made = format!("build:{digits}");
-                match Project::of_owner(&self.ask.owner) {
-                    Some(project) => project.complete(&made),
-                    None => made,
-                }
-            }),
             manifest_digest: None,
             layers: layers_over(stage.base_image.as_ref(), &stage.layers),
             default_user: user.unwrap_or_else(|| stage.image.default_user.clone()),

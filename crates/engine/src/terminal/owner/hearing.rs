@@ -47,7 +47,7 @@ impl Owner {
             return;
         };
         let Some(tag) = self.known.tag() else {
-            return self.end(None, "the shell has ended".to_string());
+            return self.end(None, "the shell has ended".to_string(), |_| {});
         };
         let from = self.base + self.session.received();
         self.job(async move {
@@ -57,7 +57,7 @@ impl Owner {
     }
 
     pub(super) fn joined(&mut self, joined: std::result::Result<(Arc<Guest>, ExecSession), Lost>) {
-        if self.ended.is_some() {
+        if self.ended.is_some() || self.ending {
             return;
         }
         match joined {
@@ -72,7 +72,7 @@ impl Owner {
                 }
             }
             Err(Lost(reason)) => {
-                self.end(None, reason.clone());
+                self.end(None, reason.clone(), |_| {});
                 self.explain(Some(reason));
             }
         }
@@ -85,54 +85,69 @@ impl Owner {
         };
         let place = self.place.clone();
         let (guest, tag) = (self.guest.clone(), self.known.tag());
-        self.end(Some(exited.exit_code), how);
-        self.job(async move {
-            if let (Some(guest), Some(tag)) = (guest, tag) {
-                // If the machine is going away, there is nothing to forget.
-                let _ = guest.forget(&tag).await;
-            }
-            let why = match place {
-                Some(place) => join::why_it_ends(&place).await,
-                None => None,
-            };
-            Box::new(move |owner: &mut Owner| owner.explain(why)) as Work
+        // The guest forgets how the shell ended when that is stored.
+        self.end(Some(exited.exit_code), how, move |owner| {
+            owner.job(async move {
+                if let (Some(guest), Some(tag)) = (guest, tag) {
+                    // If the machine is going away, there is nothing to forget.
+                    let _ = guest.forget(&tag).await;
+                }
+                let why = match place {
+                    Some(place) => join::why_it_ends(&place).await,
+                    None => None,
+                };
+                Box::new(move |owner: &mut Owner| owner.explain(why)) as Work
+            });
         });
     }
 
     /// Records that the shell ended because its machine did.
     pub(super) fn explain(&mut self, why: Option<String>) {
         let Some(why) = why else { return };
-        self.known.change(|row| {
+        let fact = |row: &mut TerminalRow| {
             if let Some(end) = &mut row.end {
                 end.reason = why;
             }
             // A workspace's shell is never reopened.
             row.terminated |= row.opened_in.is_some();
-        });
-        self.save();
+        };
+        self.learn(fact, |_| {});
     }
 
-    /// Handles the end of the shell.
-    pub(super) fn end(&mut self, exit_code: Option<i32>, reason: String) {
-        if self.ended.is_some() {
+    /// Handles the end of the shell: stores it, and then says it.
+    pub(super) fn end(
+        &mut self,
+        exit_code: Option<i32>,
+        reason: String,
+        then: impl FnOnce(&mut Owner) + Send + 'static,
+    ) {
+        if self.ended.is_some() || self.ending {
             return;
         }
+        self.ending = true;
+        // Nothing more is heard of it. What was waited for is answered when this is stored.
+        self.wire = None;
         let now = self.now();
         self.session.ended(Ended::Eof, now);
-        self.ended = Some(Ended::Eof);
-        self.close(exit_code, reason);
-        self.known.change(|row| row.shell = None);
-        self.save();
+        let end = self.how_it_ended(exit_code, reason);
+        let fact = |row: &mut TerminalRow| {
+            row.end.get_or_insert(end);
+            row.shell = None;
+        };
+        self.learn(fact, move |owner| {
+            owner.close(Ended::Eof, exit_code);
+            then(owner);
+        });
     }
 
-    /// Terminates the session; the caller kills the shell.
-    pub fn terminate(&mut self) {
+    /// Terminates the session; the caller kills the shell, and stores what this returns.
+    pub fn terminate(&mut self) -> TerminalEnd {
         let now = self.now();
         self.session.ended(Ended::Terminated, now);
-        let first = self.ended.replace(Ended::Terminated).is_none();
-        if first {
-            self.close(None, "the session was terminated".to_string());
-        }
+        let end = self.how_it_ended(None, "the session was terminated".to_string());
+        self.close(Ended::Terminated, None);
+        self.ended = Some(Ended::Terminated);
+        end
     }
 
     /// Lets the task end as soon as its work is done.
@@ -145,20 +160,24 @@ impl Owner {
         self.pen.clone()
     }
 
-    /// The common part of all ends.
-    pub(super) fn close(&mut self, exit_code: Option<i32>, reason: String) {
-        let now = self.now();
+    fn how_it_ended(&self, exit_code: Option<i32>, reason: String) -> TerminalEnd {
         let cwd = self.session.cwd().map(str::to_string);
-        let end = TerminalEnd {
+        TerminalEnd {
             reason,
             exit_code,
             at: Timestamp::now(),
             cursor: self.session.end(),
             cwd: cwd.or(self.cwd.clone()),
-        };
-        self.known.change(|row| {
-            row.end.get_or_insert(end);
-        });
+        }
+    }
+
+    /// The common part of all ends: of the first one.
+    fn close(&mut self, how: Ended, exit_code: Option<i32>) {
+        if self.ended.is_some() {
+            return;
+        }
+        let now = self.now();
+        self.ended = Some(how);
         self.settle();
         self.wire = None;
         self.guest = None;

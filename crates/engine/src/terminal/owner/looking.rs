@@ -70,9 +70,9 @@ impl Owner {
     pub fn state(&self) -> State {
         let mut state = self.session.state(self.now());
         if self.ended == Some(Ended::Eof)
-            && let Some(end) = self.known.row().end
+            && let Some(end) = &self.known.row().end
         {
-            state.reason = end.reason;
+            state.reason = end.reason.clone();
         }
         state
     }

@@ -278,6 +278,41 @@ mod tests {
     }
 
     #[test]
+    fn a_limit_stands_only_while_the_process_is_in_its_group() {
+        let one = |kind, version| Controller {
+            kind,
+            version,
+            base: "/x".into(),
+        };
+        let hierarchies = Hierarchies {
+            controllers: vec![one(Kind::Memory, Version::V1), one(Kind::Pids, Version::V2)],
+            io: Err(MISSING),
+            group: "motu-1".into(),
+        };
+        let inside = |own: &str, limit: &str| hierarchies.is_inside(own, "sb-1", limit);
+        let whole = "4:memory:/a/motu-1/sb-1\n0::/motu-1/sb-1\n";
+        for limit in ["mem_mib", "pids_max", "vcpu_count", "disk_mib"] {
+            assert!(inside(whole, limit), "{limit}");
+        }
+        let moved = "4:memory:/\n0::/motu-1/sb-1 (deleted)\n";
+        assert!(!inside(moved, "mem_mib") && !inside(moved, "pids_max"));
+        assert!(inside(moved, "disk_mib"));
+        assert!(!inside("4:memory:/motu-1/sb-11\n", "mem_mib"));
+        let own = std::process::id() as i32;
+        let limit = motu_core::sandbox::AppliedLimit {
+            name: "mem_mib".into(),
+            value: 64,
+            enforced: true,
+            by: "memory (v1)".into(),
+        };
+        let standing = hierarchies.standing("sb-1", own, std::slice::from_ref(&limit));
+        assert!(!standing[0].enforced, "{standing:?}");
+        // Of a process that is gone nothing is said.
+        let gone = hierarchies.standing("sb-1", -1, std::slice::from_ref(&limit));
+        assert_eq!(gone, [limit]);
+    }
+
+    #[test]
     fn a_user_gets_the_nearest_delegated_cgroup_without_processes() {
         let root = tempfile::tempdir().unwrap();
         let top = root

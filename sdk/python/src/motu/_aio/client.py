@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+import os
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from .. import _wire as wire
@@ -87,9 +88,15 @@ class AsyncMotu(AsyncVerbs):
             await async_sleep(pause)
             pause = min(pause * 2, FOLLOW_PAUSE)
 
-    def create_server(self, profile: Profile = "workspace-full") -> Server:
-        """An MCP server on the same state directory."""
-        return server_of(self._daemon, profile)
+    def create_server(
+        self,
+        profile: Profile = "workspace-full",
+        *,
+        host_dirs: Iterable[str | os.PathLike[str]] = (),
+        allow_host_compat: bool = False,
+    ) -> Server:
+        """An MCP server on the same state directory; a model reaches of the host what is said here."""
+        return server_of(self._daemon, profile, host_dirs, allow_host_compat)
 
     async def create_vm(
         self,

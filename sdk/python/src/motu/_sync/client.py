@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+import os
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from .. import _wire as wire
@@ -88,9 +89,15 @@ class Motu(Verbs):
             sync_sleep(pause)
             pause = min(pause * 2, FOLLOW_PAUSE)
 
-    def create_server(self, profile: Profile = "workspace-full") -> Server:
-        """An MCP server on the same state directory."""
-        return server_of(self._daemon, profile)
+    def create_server(
+        self,
+        profile: Profile = "workspace-full",
+        *,
+        host_dirs: Iterable[str | os.PathLike[str]] = (),
+        allow_host_compat: bool = False,
+    ) -> Server:
+        """An MCP server on the same state directory; a model reaches of the host what is said here."""
+        return server_of(self._daemon, profile, host_dirs, allow_host_compat)
 
     def create_vm(
         self,

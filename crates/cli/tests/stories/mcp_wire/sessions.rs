@@ -1,0 +1,138 @@
+//! Terminal sessions of models: whose names they are, how many are listed, and with what one opens.
+
+use crate::mcp::Mcp;
+use crate::mcp_wire::{NEWER, with_debian};
+use motu_testkit::story::Story;
+use serde_json::{Value, json};
+
+const TERMINAL: [&str; 2] = ["--profile", "terminal"];
+
+fn names(listed: &Value) -> Vec<String> {
+    let rows = listed["sessions"].as_array().unwrap().iter();
+    let name = |row: &Value| row["session_id"].as_str().unwrap().to_string();
+    rows.map(name).collect()
+}
+
+fn said(mcp: &mut Mcp, session: &str, command: &str) -> String {
+    let ran = mcp.call("run", &json!({"session_id": session, "command": command}));
+    assert_eq!(ran["end"], "command_ended", "{ran}");
+    ran["output"].as_str().unwrap().to_string()
+}
+
+#[test]
+fn two_servers_share_the_names_that_both_ask_to_share() {
+    let Some(story) = with_debian() else { return };
+    let mut one = Mcp::start(&story, &TERMINAL, NEWER);
+    let mut other = Mcp::start(&story, &TERMINAL, NEWER);
+    said(&mut one, "build", "mine=first");
+    let listed = other.call("list_sessions", &json!({}));
+    assert_eq!((&listed["count"], names(&listed)), (&json!(0), vec![]));
+    let unknown = other.call("get_metadata", &json!({"session_id": "build"}));
+    assert_eq!(unknown["session_exists"], false, "{unknown}");
+    // The same name is another session there.
+    assert_eq!(said(&mut other, "build", "echo [$mine]"), "[]\n");
+    assert_eq!(said(&mut one, "build", "echo [$mine]"), "[first]\n");
+    // Those of others are listed when that is asked for.
+    let all = other.call("list_sessions", &json!({"all": true}));
+    assert_eq!(all["count"], 2, "{all}");
+
+    let shared = json!({"session_id": "common", "shared": true});
+    assert_eq!(one.call("create_session", &shared)["created"], true);
+    said(&mut one, "common", "ours=both");
+    // Whoever does not ask has a session of its own.
+    assert_eq!(said(&mut other, "common", "echo [$ours]"), "[]\n");
+    let mut third = Mcp::start(&story, &TERMINAL, NEWER);
+    assert_eq!(third.call("create_session", &shared)["created"], false);
+    assert_eq!(said(&mut third, "common", "echo [$ours]"), "[both]\n");
+    assert_eq!(
+        names(&third.call("list_sessions", &json!({}))),
+        ["common"],
+        "its own and the shared ones"
+    );
+}
+
+#[test]
+fn sessions_are_listed_in_pages() {
+    let Some(story) = with_debian() else { return };
+    let mut mcp = Mcp::start(&story, &TERMINAL, NEWER);
+    for name in ["a", "b", "c", "d", "e"] {
+        let opened = mcp.call("create_session", &json!({"session_id": name}));
+        assert_eq!(opened["created"], true, "{opened}");
+    }
+    let whole = mcp.call("list_sessions", &json!({}));
+    assert_eq!(
+        (&whole["count"], &whole["next_after"]),
+        (&json!(5), &json!(null))
+    );
+    let mut seen = Vec::new();
+    let mut asked = json!({"limit": 2});
+    for expected in [2, 2, 1] {
+        let page = mcp.call("list_sessions", &asked);
+        assert_eq!(page["count"], 5, "{page}");
+        assert_eq!(names(&page).len(), expected, "{page}");
+        seen.extend(names(&page));
+        asked["after"] = page["next_after"].clone();
+    }
+    assert_eq!(
+        asked["after"],
+        Value::Null,
+        "there is no page after the last"
+    );
+    assert_eq!(seen, names(&whole));
+    for limit in [0, 501] {
+        let refused = mcp.result("list_sessions", &json!({"limit": limit}));
+        assert_eq!(refused["isError"], true, "{refused}");
+        assert_eq!(refused["structuredContent"]["kind"], "invalid", "{refused}");
+    }
+}
+
+#[test]
+fn a_session_opens_with_the_shell_the_variables_the_user_and_the_place_it_is_given() {
+    let Some(story) = with_debian() else { return };
+    let made = story.motu(&["create", "debian:12", "--id", "place"]);
+    assert_eq!(made.code, 0, "{made}");
+    let mut mcp = Mcp::start(&story, &TERMINAL, NEWER);
+    let asked = json!({
+        "session_id": "s", "sandbox_id": "place", "shell": "bash --norc", "user": "root",
+        "env": {"GREETING": "hi there"}, "cwd": "/usr/share", "cols": 100, "rows": 30,
+    });
+    let opened = mcp.call("create_session", &asked);
+    assert_eq!(opened["sandbox_id"], "place", "{opened}");
+    assert_eq!(
+        (&opened["status"], &opened["cwd"]),
+        (&json!("ready"), &json!("/usr/share"))
+    );
+    let command = "echo $GREETING; id -un; stty size; shopt -q login_shell || echo plain";
+    let ran = mcp.call("run", &json!({"session_id": "s", "command": command}));
+    assert_eq!(ran["output"], "hi there\nroot\n30 100\nplain\n", "{ran}");
+    // Without them: the workspace for terminals, the environment's user, bash.
+    let opened = mcp.call("create_session", &json!({"session_id": "t"}));
+    assert_eq!(opened["sandbox_id"], "terminals", "{opened}");
+    assert_eq!(
+        said(&mut mcp, "t", "echo [$GREETING]; id -un"),
+        "[]\nuser\n"
+    );
+}
+
+#[test]
+fn opening_a_session_pulls_what_is_missing() {
+    let Some(source) = Story::with_machines() else {
+        return;
+    };
+    let root = motu_testkit::directory::of_busybox(&source);
+    let story = Story::new();
+    story.configure(&format!(
+        "runtime = \"container\"\n[terminal]\nenvironment = \"dir:{}\"\n",
+        root.display()
+    ));
+    // Whoever starts the server says that this directory may be used.
+    let below = root.canonicalize().unwrap().display().to_string();
+    let options = [&TERMINAL[..], &["--host-dir", &below]].concat();
+    let mut mcp = Mcp::start(&story, &options, NEWER);
+    let asked = json!({"session_id": "s", "shell": "sh"});
+    let opened = mcp.call("create_session", &asked);
+    assert_eq!(opened["created"], true, "{opened}");
+    let typed = json!({"session_id": "s", "command": "echo pulled"});
+    let ran = mcp.call("run", &typed);
+    assert_eq!(ran["output"], "pulled\n", "{ran}");
+}
