@@ -3,7 +3,7 @@
 use crate::stats::Timings;
 use crate::{Bench, Outcome};
 use motu_audit::Log;
-use motu_core::audit::{AuditCall, AuditCaller, AuditId, Facts, Stage};
+use motu_core::audit::{AuditCall, AuditCaller, AuditId, Facts, ListAudit, Stage};
 use motu_core::config::AuditConfig;
 use std::path::Path;
 use std::time::Instant;
@@ -25,6 +25,14 @@ pub fn measure(bench: &mut Bench) -> Outcome {
     report.note("  p99", format!("{:.2} ms", alone.quantile(0.99)));
     let read = Timings::of(2000, || runtime.block_on(log.record(&call, false)))?;
     report.note("a call that only looks", format!("{:.3} ms", read.p50()));
+    let found = look_for(bench, &home.path().join("reads"), &runtime)?;
+    let report = &mut bench.report;
+    report.at_most(
+        "the newest 20 changes behind 100 000 reads",
+        found,
+        5.0,
+        "ms",
+    );
     let log = open(&home.path().join("many"))?;
     let entries = if bench.quick { ENTRIES / 10 } else { ENTRIES };
     let began = Instant::now();
@@ -48,6 +56,46 @@ pub fn measure(bench: &mut Bench) -> Outcome {
         return Err(format!("the log does not verify: {:?}", found.problems).into());
     }
     Ok(())
+}
+
+/// Finds changes that lie behind many reads.
+fn look_for(
+    bench: &Bench,
+    home: &Path,
+    runtime: &tokio::runtime::Runtime,
+) -> Result<f64, Box<dyn std::error::Error>> {
+    let log = std::sync::Arc::new(open(home)?);
+    let looks = AuditCall {
+        verb: "get_sandbox".to_string(),
+        effect: "reads".to_string(),
+        ..call()
+    };
+    let reads = if bench.quick { ENTRIES / 10 } else { ENTRIES };
+    runtime.block_on(async {
+        for _ in 0..20 {
+            log.record(&call(), true).await?;
+        }
+        for _ in 0..reads {
+            log.record(&looks, false).await?;
+        }
+        log.flush().await
+    })?;
+    let ask = ListAudit {
+        changes: true,
+        limit: Some(20),
+        ..ListAudit::default()
+    };
+    let first = Instant::now();
+    let list = runtime.block_on(log.list(ask.clone()))?;
+    if list.count != 20 {
+        return Err(format!("{} changes were found", list.count).into());
+    }
+    let first = first.elapsed().as_secs_f64() * 1e3;
+    bench
+        .report
+        .note("  the first time", format!("{first:.1} ms"));
+    let again = Timings::of(50, || runtime.block_on(log.list(ask.clone())).map(drop))?;
+    Ok(again.p50())
 }
 
 fn open(home: &Path) -> std::io::Result<Log> {

@@ -6,6 +6,7 @@
 //!
 //!   MOTU_HOME/audit.key                         signs; 0600
 //!   MOTU_HOME/audit/00000000000000000001.jsonl  a segment: canonical JSON, one record per line
+//!   MOTU_HOME/audit/00000000000000000001.index  where its calls are; made again when it is missing
 //!   MOTU_HOME/audit/head                        the last checkpoint, beside the log
 //! ```
 //!
@@ -15,6 +16,7 @@
 mod canonical;
 mod disk;
 mod hex;
+mod index;
 mod key;
 mod log;
 mod open;

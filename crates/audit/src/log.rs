@@ -159,10 +159,10 @@ impl Log {
     /// Runs `work` while nothing is written. Must not be called from async code.
     pub(crate) fn pause<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Writer) -> T + Send + 'static,
+        work: impl FnOnce(&mut Writer) -> T + Send + 'static,
     ) -> Result<T> {
         let (answer, answered) = std::sync::mpsc::sync_channel(1);
-        let work = move |writer: &Writer| drop(answer.send(work(writer)));
+        let work = move |writer: &mut Writer| drop(answer.send(work(writer)));
         let Some(sender) = &self.sender else {
             return Err(self.broken());
         };

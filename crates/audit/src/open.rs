@@ -46,6 +46,7 @@ pub fn open(home: &Path, settings: Settings, shared: Arc<Shared>) -> Result<Writ
             segment: Segment::new(&dir, 1),
             offset: 0,
             room: 0,
+            index: None,
         },
         flips: pointed.as_ref().map_or(0, |(_, place)| place + 1),
         dir,
@@ -222,6 +223,7 @@ fn go_on(writer: &mut Writer, last: &Segment, pointed: Option<&Record>) -> Resul
             segment: last.clone(),
             offset: found.offset,
             room: bytes.len() as u64,
+            index: None,
         };
     }
     Ok(notes)

@@ -1,5 +1,6 @@
 //! Reads a log: lists, single calls, export, and following.
 
+use crate::index::{Calls, Want};
 use crate::log::Log;
 use crate::receipt;
 use crate::record::Record;
@@ -54,16 +55,22 @@ fn fits(ask: &ListAudit, entry: &Value) -> bool {
         && !(ask.changes && is("effect", "reads"))
 }
 
-/// Visits calls from the newest to the oldest, until `take` returns false.
-fn calls_back(view: &View, mut take: impl FnMut(Value) -> bool) -> Result<()> {
-    view.each_back(|lines| {
-        lines
-            .iter()
-            .rev()
-            .filter_map(|line| call(line))
-            .all(&mut take)
-    })
-    .map_err(reading)
+/// The same for the index, which may offer more.
+fn want(ask: &ListAudit) -> Want {
+    let project = Project::of_owner(&ask.owner).map(|project| project.to_string());
+    Want::default()
+        .before(ask.before_seq)
+        .sandbox(ask.sandbox_id.as_ref().map(|id| id.as_str()))
+        .verb(ask.verb.as_deref())
+        .project(project.as_deref())
+        .failed(ask.failed)
+        .changes(ask.changes)
+}
+
+/// Visits calls that may be wanted from the newest to the oldest, until `take` returns false.
+fn calls_back(calls: &Calls, want: &Want, mut take: impl FnMut(Value) -> bool) -> Result<()> {
+    let seen = calls.each_back(want, |line| call(line).is_none_or(&mut take));
+    seen.map_err(reading)
 }
 
 impl Log {
@@ -73,10 +80,10 @@ impl Log {
             ask.before_seq = Some(ask.before_seq.unwrap_or(last).min(last));
         }
         let limit = limits::AUDIT_LIST.resolve(ask.limit)? as usize;
-        self.look(move |view| {
+        self.look_through(move |calls| {
             let mut entries = VecDeque::new();
             let mut more = false;
-            calls_back(view, |entry| {
+            calls_back(calls, &want(&ask), |entry| {
                 if fits(&ask, &entry) {
                     more = entries.len() == limit;
                     if !more {
@@ -99,9 +106,9 @@ impl Log {
 
     /// All entries of one call.
     pub async fn get(self: &Arc<Log>, id: AuditId) -> Result<AuditList> {
-        self.look(move |view| {
+        self.look_through(move |calls| {
             let mut entries = VecDeque::new();
-            calls_back(view, |entry| {
+            calls_back(calls, &Want::default().id(id.as_str()), |entry| {
                 let is_it = entry["id"] == *id.as_str();
                 let begins = is_it && entry["stage"] != "end";
                 if is_it {
@@ -124,7 +131,8 @@ impl Log {
 
     pub async fn receipt(self: &Arc<Log>, id: AuditId) -> Result<Receipt> {
         let key = self.public_key()?;
-        self.look(move |view| receipt::find(view, &id, &key)).await
+        self.look_through(move |calls| receipt::find(calls, &id, &key))
+            .await
     }
 
     pub async fn verify(self: &Arc<Log>, ask: VerifyAudit) -> Result<AuditVerified> {
@@ -148,6 +156,16 @@ impl Log {
     ) -> Result<T> {
         let log = self.clone();
         let looked = tokio::task::spawn_blocking(move || work(&log.view()?)).await;
+        looked.unwrap_or_else(|_| Err(Error::internal("reading the audit log ended in a bug")))
+    }
+
+    /// The same, of its calls by what they are about.
+    async fn look_through<T: Send + 'static>(
+        self: &Arc<Log>,
+        work: impl FnOnce(&Calls) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let log = self.clone();
+        let looked = tokio::task::spawn_blocking(move || work(&log.calls()?)).await;
         looked.unwrap_or_else(|_| Err(Error::internal("reading the audit log ended in a bug")))
     }
 
@@ -243,7 +261,9 @@ impl Follower {
     /// Reads the newest calls after the last one seen from disk.
     async fn catch_up(&mut self, most: usize) -> Result<()> {
         let after = self.seq;
-        let found = self.log.look(move |view| newest(view, after, most));
+        let found = self
+            .log
+            .look_through(move |calls| newest(calls, after, most));
         let (seq, found) = found.await?;
         self.seq = self.seq.max(seq);
         self.ready.extend(found);
@@ -251,23 +271,19 @@ impl Follower {
     }
 }
 
-/// The last sequence number, and the newest calls after one.
-fn newest(view: &View, after: u64, most: usize) -> Result<(u64, VecDeque<Vec<u8>>)> {
+/// The sequence number of the last call, and the newest calls after one.
+fn newest(calls: &Calls, after: u64, most: usize) -> Result<(u64, VecDeque<Vec<u8>>)> {
     let mut found = VecDeque::new();
     let mut last = after;
-    let read = view.each_back(|lines| {
-        for line in lines.iter().rev() {
-            let Ok(record) = Record::read(line) else {
-                continue;
-            };
-            last = last.max(record.seq);
-            if record.seq <= after || found.len() >= most {
-                return false;
-            }
-            if record.kind() == "call" {
-                found.push_front([line, &b"\n"[..]].concat());
-            }
+    let read = calls.each_back(&Want::default(), |line| {
+        let Ok(record) = Record::read(line) else {
+            return true;
+        };
+        last = last.max(record.seq);
+        if record.seq <= after || found.len() >= most {
+            return false;
         }
+        found.push_front([line, &b"\n"[..]].concat());
         true
     });
     read.map_err(reading)?;

@@ -1,18 +1,20 @@
 //! Receipts: entries that prove themselves, and their verification.
 
 use crate::hex::hex;
+use crate::index::{Calls, Want};
 use crate::key::PublicKey;
 use crate::record::{Flaw, Record};
-use crate::view::View;
+use crate::segment::lines;
 use crate::{Hash, VERSION, tree};
 use motu_core::audit::{AuditId, Receipt, unknown};
 use motu_core::{Error, Result};
 
 /// The receipt of a call, for its last entry, which has the result.
-pub fn find(view: &View, id: &AuditId, key: &PublicKey) -> Result<Receipt> {
+pub fn find(calls: &Calls, id: &AuditId, key: &PublicKey) -> Result<Receipt> {
     let mut found = None;
-    let read = view.each_back(|lines| {
-        found = in_segment(lines, id, key);
+    let wanted = Want::default().id(id.as_str());
+    let read = calls.bytes_back(&wanted, |bytes| {
+        found = in_segment(&lines(bytes).0, id, key);
         found.is_none()
     });
     read.map_err(|error| Error::io("read the audit log", &error))?;

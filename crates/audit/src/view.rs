@@ -1,14 +1,12 @@
 //! A consistent view of a log for reading.
 
+use crate::index::{Calls, SEGMENT_BYTES};
 use crate::log::Log;
-use crate::segment::{HEAD, HEAD_BYTES, Segment, lines};
+use crate::segment::{HEAD, HEAD_BYTES, Segment};
 use motu_core::{Error, Result};
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::Path;
-
-/// Most bytes read of one segment; none written here is longer.
-const SEGMENT_BYTES: u64 = 64 * 1024 * 1024;
 
 /// A log at one moment: its last segment and head are in memory, the others are immutable.
 #[derive(Clone, Debug, Default)]
@@ -59,21 +57,6 @@ impl View {
         }
         Ok(())
     }
-
-    /// Visits the lines of each segment from the newest to the oldest, until `see` returns false.
-    pub(crate) fn each_back(&self, mut see: impl FnMut(&[&[u8]]) -> bool) -> io::Result<()> {
-        if let Some((_, _, bytes)) = &self.last
-            && !see(&lines(bytes).0)
-        {
-            return Ok(());
-        }
-        for segment in self.sealed.iter().rev() {
-            if !see(&lines(&read(&segment.path, SEGMENT_BYTES)?).0) {
-                return Ok(());
-            }
-        }
-        Ok(())
-    }
 }
 
 fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
@@ -90,6 +73,23 @@ impl Log {
         let taken = match self.public_key() {
             Ok(_) => self.pause(move |_| View::of_dir(&dir))?,
             Err(_) => View::of_dir(&dir),
+        };
+        taken.map_err(|error| Error::io("read the audit log", &error))
+    }
+
+    /// The calls recorded so far, by what they are about. Must not be called from async code.
+    pub(crate) fn calls(&self) -> Result<Calls> {
+        let dir = self.dir().to_path_buf();
+        let taken = match self.public_key() {
+            Ok(_) => self.pause(move |writer| {
+                let mut sealed = Segment::list(&writer.dir)?;
+                // The active one has its name already.
+                sealed.retain(|segment| segment.first < writer.active.segment.first);
+                let index = writer.index()?;
+                let last = Some((writer.active.segment.clone(), index));
+                Ok(Calls { sealed, last })
+            })?,
+            Err(_) => Calls::of_dir(&dir),
         };
         taken.map_err(|error| Error::io("read the audit log", &error))
     }

@@ -7,6 +7,7 @@
 use crate::Hash;
 use crate::disk::sync_dir;
 use crate::hex::hex;
+use crate::index::Index;
 use crate::key::Key;
 use crate::record::{chained, signed};
 use crate::segment::{HEAD_PLACES, Segment, first_record};
@@ -44,7 +45,7 @@ pub enum Message {
     /// Check whether there is space again.
     Retry(Answer),
     /// Run this between two batches.
-    Pause(Box<dyn FnOnce(&Writer) + Send>),
+    Pause(Box<dyn FnOnce(&mut Writer) + Send>),
 }
 
 /// The active file.
@@ -55,6 +56,8 @@ pub struct Active {
     pub offset: u64,
     /// The end of the preallocated space.
     pub room: u64,
+    /// Where its calls are, once somebody has asked.
+    pub index: Option<Index>,
 }
 
 pub struct Writer {
@@ -125,7 +128,7 @@ impl Writer {
                     self.make_room();
                     let _ = answer.send(self.shared.check());
                 }
-                Some(Message::Pause(work)) => work(&self),
+                Some(Message::Pause(work)) => work(&mut self),
                 Some(Message::Entry(..)) | None => {}
             }
         }
@@ -166,9 +169,16 @@ impl Writer {
         let mut text = Vec::with_capacity(1024 * (entries.len() + 1));
         let mut hashes = Vec::with_capacity(entries.len());
         let mut calls = Vec::new();
+        let mut index = self.active.index.take();
+        let first = self.active.segment.first;
         for fields in entries {
             let is_call = fields.get("type") == Some(&json!("call"));
+            let about = index.is_some().then(|| fields.clone());
             let line = chained(fields, seq, &prev);
+            if let (Some(index), Some(about)) = (&mut index, about) {
+                let offset = self.active.offset + text.len() as u64;
+                index.add(first, seq, &about, offset, line.text.len() - 1);
+            }
             text.extend_from_slice(&line.text);
             hashes.push(line.hash);
             if is_call && self.shared.is_followed() {
@@ -183,7 +193,9 @@ impl Writer {
         });
         let checkpoint = signed(fields(checkpoint), seq, &prev, &self.key);
         text.extend_from_slice(&checkpoint.text);
+        // If that fails, the index is made again from what is there.
         self.write(&text)?;
+        self.active.index = index;
         (self.seq, self.prev) = (seq + 1, checkpoint.hash);
         self.point(&checkpoint.text);
         self.shared.tell(calls);
@@ -245,6 +257,7 @@ impl Writer {
     fn rotate(&mut self) -> io::Result<()> {
         self.active.file.set_len(self.active.offset)?;
         self.active.file.sync_all()?;
+        self.keep_index();
         let file = match self.spare.take() {
             Some(file) => file,
             None => make_file(&self.dir.join("next"))?,
@@ -254,6 +267,26 @@ impl Writer {
         Ok(())
     }
 
+    /// Stores the index of a segment that is sealed. Without one, the next reader makes it.
+    fn keep_index(&self) {
+        let path = self.active.segment.path.with_extension("index");
+        let kept = self.active.index.as_ref();
+        if let Some(Err(error)) = kept.map(|index| index.store(&path, self.active.offset)) {
+            tracing::debug!(%error, "the index of a segment of the audit log could not be stored");
+        }
+    }
+
+    /// Where the calls of the active segment are.
+    pub fn index(&mut self) -> io::Result<Index> {
+        let active = &mut self.active;
+        if active.index.is_none() {
+            let mut bytes = vec![0; active.offset as usize];
+            active.file.read_exact_at(&mut bytes, 0)?;
+            active.index = Some(Index::of_bytes(active.segment.first, &bytes));
+        }
+        Ok(active.index.clone().unwrap_or_default())
+    }
+
     /// Starts a segment in an empty file, which is renamed when its first records are on disk.
     pub fn begin(&mut self, file: File) -> io::Result<()> {
         self.active = Active {
@@ -261,6 +294,7 @@ impl Writer {
             segment: Segment::new(&self.dir, self.seq),
             offset: 0,
             room: STEP,
+            index: Some(Index::default()),
         };
         let header = json!({
             "type": "segment", "time": now(), "public_key": self.key.public().to_string(),
@@ -297,6 +331,8 @@ impl Writer {
         self.append(vec![removed]).map_err(io::Error::other)?;
         for segment in &all[..gone] {
             std::fs::remove_file(&segment.path)?;
+            // It may never have been made.
+            let _ = std::fs::remove_file(segment.path.with_extension("index"));
         }
         sync_dir(&self.dir)
     }
