@@ -166,9 +166,10 @@ fn ten_thousand_idle_connections_keep_nobody_waiting() {
     println!("{IDLE} connections were opened in {:?}", begin.elapsed());
     until("not all of them are taken in", || connections() > IDLE);
     println!("and taken in after {:?}", begin.elapsed());
-    let each = daemon.resident_kib().saturating_sub(memory) / IDLE as u64;
-    println!("{each} KiB for each idle connection");
-    assert!(each <= IDLE_KIB, "{each} KiB for each idle connection");
+    // What the burst took besides is given back once nobody asks.
+    let each = || daemon.resident_kib().saturating_sub(memory) / IDLE as u64;
+    println!("{} KiB for each idle connection", each());
+    until("an idle connection takes too much", || each() <= IDLE_KIB);
     let begin = Instant::now();
     for _ in 0..20 {
         assert_eq!(host.call(&key, Ask::get("/v1/version")).status, 200);
