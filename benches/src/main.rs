@@ -3,7 +3,7 @@
 //! ```text
 //!   cargo run --release -p motu-benches [-- GROUP…]     groups: memory start exec bytes crowd vm
 //!                                                       gvisor workspaces pull terminals egress docker http
-//!                                                       build redaction service
+//!                                                       build redaction service kept
 //! ```
 //!
 //! `--quick` makes the trees and images of `workspaces` and `pull` small: it shows that they
@@ -23,6 +23,7 @@ mod egress;
 mod exec;
 mod gvisor;
 mod http;
+mod kept;
 mod memory;
 mod motu;
 mod noise;
@@ -50,7 +51,7 @@ fn main() -> ExitCode {
     }
     let (options, wanted): (Vec<String>, Vec<String>) =
         std::env::args().skip(1).partition(|word| word == "--quick");
-    let groups: [Group<'_>; 17] = [
+    let groups: [Group<'_>; 18] = [
         // First: the memory of an idle daemon, before it has done anything.
         ("memory", memory::measure),
         ("start", start::measure),
@@ -69,6 +70,7 @@ fn main() -> ExitCode {
         ("build", build::measure),
         ("redaction", redaction::measure),
         ("service", service::measure),
+        ("kept", kept::measure),
     ];
     if let Some(unknown) = wanted
         .iter()

@@ -11,6 +11,7 @@ type Fallible<T> = Result<T, Box<dyn std::error::Error>>;
 /// Sandboxes that are there, and as many as are remembered of those that are gone.
 const MANY: usize = 10_000;
 const GONE: usize = 1_000;
+const EVENTS: usize = 100_000;
 const PAGE: usize = 100;
 const TIMES: usize = 50;
 
@@ -47,10 +48,12 @@ pub fn measure(bench: &mut Bench) -> Outcome {
     let last = deep(&mut motu.api()?)?;
     let within = page(&format!("&cursor={last}"))?;
     let whole = Timings::of(5, || api.call("GET", "/v1/sandboxes", None).map(drop))?.p50();
+    let tail = tail(&motu)?;
     let report = &mut bench.report;
     report.at_most("first page of 10 000 sandboxes", first, 10.0, "ms");
     report.at_most("with 1 000 that are gone", with_gone, 10.0, "ms");
     report.at_most("a page in the middle", within, 10.0, "ms");
+    report.at_most("the newest 20 of 100 000 events", tail, 5.0, "ms");
     report.note("all of them at once", format!("{whole:.0} ms"));
     Ok(())
 }
@@ -79,14 +82,33 @@ fn fill(home: &std::path::Path, one: &Value) -> Fallible<()> {
         row["state"] = state.into();
         row["created_at"] = at.to_string().into();
         row["expires_at"] = Value::Null;
+        let age = i64::try_from(at.as_nanosecond())?;
         transaction.execute(
-            "INSERT INTO sandboxes (sandbox_id, state, runtime, sandbox, updated_unix)
-             VALUES (?1, ?2, 'container', ?3, unixepoch())",
-            params![id, state, row.to_string()],
+            "INSERT INTO sandboxes (sandbox_id, state, runtime, sandbox, updated_unix, created_ns, owner)
+             VALUES (?1, ?2, 'container', ?3, unixepoch(), ?4, ?5)",
+            params![id, state, row.to_string(), age, row["owner"].as_str()],
         )?;
     }
     transaction.commit()?;
     Ok(())
+}
+
+/// Reads the end of a long journal.
+fn tail(motu: &Motu) -> Fallible<f64> {
+    let mut store = Connection::open(motu.home.join("motu.db"))?;
+    let query = "SELECT event FROM events ORDER BY sequence DESC LIMIT 1";
+    let event: String = store.query_row(query, [], |row| row.get(0))?;
+    let transaction = store.transaction()?;
+    for _ in 0..EVENTS {
+        let insert = "INSERT INTO events (event, project) VALUES (?1, 'local')";
+        transaction.execute(insert, [&event])?;
+    }
+    transaction.commit()?;
+    let mut api = motu.api()?;
+    let timings = Timings::of(TIMES, || {
+        api.download("/v1/events?tail=20", |_| Ok(())).map(drop)
+    })?;
+    Ok(timings.p50())
 }
 
 /// The cursor of a page in the middle of the list.

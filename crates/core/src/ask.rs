@@ -75,6 +75,10 @@ pub struct Nothing {}
 impl Ask for Nothing {}
 
 impl Ask for Page {
+    fn belongs_to(&mut self, owner: &str) {
+        self.owner = owner.to_string();
+    }
+
     fn page(&self) -> Page {
         self.clone()
     }

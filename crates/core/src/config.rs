@@ -28,6 +28,8 @@ pub struct Config {
     /// What virtual machines run on when a call does not say.
     pub accel: Accel,
     pub max_sandboxes: u64,
+    /// How long a stopped sandbox is unused until only its row is kept.
+    pub dormant_seconds: u64,
     pub min_free_disk_mib: u64,
     pub daemon_idle_seconds: u64,
     /// How long a guest may say nothing at all to those who wait for it.
@@ -282,6 +284,7 @@ impl Default for Config {
             runtime: "auto".to_string(),
             accel: Accel::Auto,
             max_sandboxes: limits::MAX_SANDBOXES.default,
+            dormant_seconds: limits::DORMANT_SECONDS.default,
             min_free_disk_mib: limits::MIN_FREE_DISK_MIB.default,
             daemon_idle_seconds: limits::DAEMON_IDLE_SECONDS.default,
             guest_silence_seconds: limits::GUEST_SILENCE_SECONDS.default,
@@ -332,6 +335,7 @@ impl Config {
             .map_err(|error| Error::invalid(format!("config.toml: {}", error.message())))?;
         for (limit, value) in [
             (limits::MAX_SANDBOXES, config.max_sandboxes),
+            (limits::DORMANT_SECONDS, config.dormant_seconds),
             (limits::MIN_FREE_DISK_MIB, config.min_free_disk_mib),
             (limits::DAEMON_IDLE_SECONDS, config.daemon_idle_seconds),
             (limits::GUEST_SILENCE_SECONDS, config.guest_silence_seconds),

@@ -61,7 +61,7 @@ limits! {
     LIST_ENTRIES = "list_entries", default 1000, 1 => 10_000, "entries", "one page of a file listing or glob";
     PAGE_ITEMS = "page_items", default 100, 1 => 1000, "records", "one page of a list (`limit` of its request); a list is whole where no page is asked for";
     PATH_BYTES = "path_bytes", default 4096, 1 => 4096, "bytes", "the longest path";
-    MAX_SANDBOXES = "max_sandboxes", default 1000, 1 => 10_000, "sandboxes", "sandboxes alive at once under one state directory";
+    MAX_SANDBOXES = "max_sandboxes", default 1000, 1 => 100_000, "sandboxes", "sandboxes alive at once under one state directory";
     QUOTA_SANDBOXES = "quota_sandboxes", default 0, 0 => 10_000, "sandboxes", "sandboxes of one owner that have a machine (0: any number); `[quota]` in config.toml";
     QUOTA_CALLS_PER_MINUTE = "quota_calls_per_minute", default 0, 0 => 1_000_000, "calls", "calls of one owner in a minute that change or run something (0: any number)";
     QUOTA_MEM_MIB = "quota_mem_mib", default 0, 0 => 1_073_741_824, "MiB", "memory of all machines of one owner (0: any)";
@@ -71,6 +71,7 @@ limits! {
     QUOTA_TERMINALS = "quota_terminals", default 0, 0 => 256, "sessions", "terminal sessions of one project that are alive (0: any number)";
     QUOTA_ENVIRONMENTS = "quota_environments", default 0, 0 => 10_000, "environments", "environments that one project has built, imported, pulled or named; those of its templates' setups do not count (0: any number)";
     QUOTA_SECRETS = "quota_secrets", default 0, 0 => 10_000, "secrets", "secrets of one project (0: any number); those of its workspaces do not count";
+    DORMANT_SECONDS = "dormant_seconds", default 60, 1 => 86_400, "s", "how long a stopped sandbox or workspace is unused until the daemon keeps only its row; the next use reads it again";
     MIN_FREE_DISK_MIB = "min_free_disk_mib", default 512, 0 => 1_048_576, "MiB", "space that must be free under the state directory before a sandbox is created; with less than half of it, machines are paused until it is free again (0: never)";
     DAEMON_IDLE_SECONDS = "daemon_idle_seconds", default 300, 1 => 2_592_000, "s", "a daemon started on demand leaves after having had nothing to look after for this long";
     GUEST_SILENCE_SECONDS = "guest_silence_seconds", default 30, 2 => 3600, "s", "how long a machine's guest may say nothing at all while a call waits for it, before its calls are answered `unavailable`";

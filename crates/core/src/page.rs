@@ -12,6 +12,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Page {
+    /// Who asks, where a list is long and its page is read alone. Said by the gate.
+    #[serde(skip)]
+    pub owner: String,
     /// At most so many (`page_items`). The list is then in the order of its pages: by name or id;
     /// what is listed by its age, by that.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -109,7 +112,11 @@ mod tests {
     use proptest::prelude::*;
 
     fn page(limit: Option<u64>, cursor: Option<String>) -> Page {
-        Page { limit, cursor }
+        Page {
+            limit,
+            cursor,
+            ..Page::default()
+        }
     }
 
     #[test]

@@ -355,6 +355,7 @@ impl Ask for ListSandboxes {
 
     fn page(&self) -> Page {
         Page {
+            owner: self.owner.clone(),
             limit: self.limit,
             cursor: self.cursor.clone(),
         }

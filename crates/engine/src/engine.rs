@@ -22,7 +22,8 @@ use motu_core::hint;
 use motu_core::hint::host;
 use motu_core::{Error, Result, Runtime, SandboxId};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
 
 /// What an engine is made of.
 #[derive(Debug)]
@@ -52,7 +53,7 @@ pub struct Engine {
 impl Engine {
     /// A live sandbox that is no workspace.
     pub(crate) async fn plain(&self, id: &SandboxId) -> Result<Arc<Handle>> {
-        if self.workspaces.rooms.get(id).is_some() {
+        if self.workspaces.rooms.has(id) {
             return Err(Error::conflict(format!("{id} is a workspace")).hint(
                 "environments and templates are made of plain sandboxes; a workspace has snapshots",
             ));
@@ -83,6 +84,8 @@ impl Engine {
             proofs: Arc::default(),
             bounds: (&config).into(),
             table: Arc::downgrade(&table),
+            dormant_after: Duration::from_secs(config.dormant_seconds),
+            dormancy: OnceLock::new(),
         });
         let sandboxes = Arc::new(Sandboxes::new(
             (shared, table),
@@ -105,6 +108,8 @@ impl Engine {
             keys,
             events,
         });
+        let workspaces: Weak<Workspaces> = Arc::downgrade(&engine.workspaces);
+        let _ = engine.sandboxes.shared.dormancy.set(workspaces);
         // Before what this daemon finds and finishes.
         engine.events.started().await;
         engine.sandboxes.adopt().await?;

@@ -21,6 +21,8 @@ use tokio::sync::watch;
 
 /// Events that are read from the journal at once.
 const PAGE: usize = 256;
+/// And for the tail, from the newest back.
+const BACK: usize = 64;
 
 /// The number of the event that the webhook was sent last.
 const SENT: &str = "webhook_sent";
@@ -92,15 +94,24 @@ impl Events {
         if count == 0 {
             return Ok(start.last);
         }
-        let mut reader = self.reader(wanted.clone(), After::Place(0), false);
-        let mut newest = VecDeque::new();
-        while let Some(event) = reader.next().await? {
-            newest.push_back(event.sequence);
-            if newest.len() as u64 > count {
-                newest.pop_front();
+        // From the newest back: what is older than the tail is not looked at.
+        let (mut before, mut left, mut first) = (u64::MAX, count, None);
+        loop {
+            let back = self.store.events_back(wanted.project(), before, BACK);
+            let back = back.await?;
+            for (sequence, event) in &back {
+                if event.as_ref().is_some_and(|event| wanted.takes(event)) {
+                    (first, left) = (Some(*sequence), left - 1);
+                }
+                if left == 0 {
+                    break;
+                }
+                before = *sequence;
+            }
+            if left == 0 || back.len() < BACK {
+                return Ok(first.map_or(start.last, |first: u64| first - 1));
             }
         }
-        Ok(newest.front().map_or(start.last, |first| first - 1))
     }
 
     /// A reader that goes on after the event that a webhook was sent last; at the start of this

@@ -16,6 +16,7 @@
 //! full disk can keep it or not: it is published in any case, and stored with the next change.
 
 use motu_core::{Error, Result, audit};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::sync::{Mutex as Turn, OwnedMutexGuard};
 
@@ -40,6 +41,8 @@ enum Life {
 #[derive(Debug)]
 pub(crate) struct Owned<R, K> {
     seen: Mutex<Arc<R>>,
+    /// What is published is not stored: a fact on a full disk.
+    unsaved: AtomicBool,
     turn: Arc<Turn<Life>>,
     keeper: K,
 }
@@ -53,6 +56,7 @@ where
     pub(crate) fn new(row: R, keeper: K) -> Arc<Owned<R, K>> {
         Arc::new(Owned {
             seen: Mutex::new(Arc::new(row)),
+            unsaved: AtomicBool::new(false),
             turn: Arc::new(Turn::new(Life::Here)),
             keeper,
         })
@@ -61,6 +65,12 @@ where
     /// The row as it is stored.
     pub(crate) fn row(&self) -> Arc<R> {
         self.seen().clone()
+    }
+
+    /// Whether what is published is stored, and nobody is changing it.
+    pub(crate) fn is_saved(&self) -> bool {
+        let nobody = self.turn.try_lock().is_ok();
+        nobody && !self.unsaved.load(Ordering::Relaxed)
     }
 
     /// Changes the row, or leaves it as it was.
@@ -79,7 +89,10 @@ where
         to_the_end(async move {
             let stored = owned.keeper.keep(&next, K::Along::default()).await;
             match &stored {
-                Ok(()) => owned.publish(next, turn),
+                Ok(()) => {
+                    owned.unsaved.store(false, Ordering::Relaxed);
+                    owned.publish(next, turn);
+                }
                 // Some of it may be stored: a record, but no row.
                 Err(_) => owned.put_back(&was).await,
             }
@@ -110,6 +123,7 @@ where
                 Life::Here => owned.keeper.keep(&next, along).await,
                 Life::Gone => Ok(()),
             };
+            owned.unsaved.store(stored.is_err(), Ordering::Relaxed);
             owned.publish(next, turn);
             stored
         })
@@ -164,7 +178,7 @@ mod tests {
     use futures_util::FutureExt;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
-    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    use std::sync::atomic::AtomicUsize;
     use tokio::sync::Notify;
 
     type Row = BTreeMap<u8, u32>;

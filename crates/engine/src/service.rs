@@ -2,7 +2,7 @@
 
 use crate::admission::{Follow, command};
 use crate::blocking::blocking;
-use crate::driver::Keep;
+use crate::driver::{Keep, Whereabouts};
 use crate::engine::Engine;
 use crate::guest::files::parse_pattern;
 use crate::shown::{self, Pace};
@@ -70,7 +70,11 @@ impl Service for Engine {
 
     fn about(&self, id: &SandboxId) -> Option<Facts> {
         let mut facts = Facts::default();
-        self.sandboxes.table.get(id)?.sandbox().facts(&mut facts);
+        match self.sandboxes.table.find(id) {
+            Whereabouts::Awake(handle) => handle.sandbox().facts(&mut facts),
+            Whereabouts::Dormant => self.sandboxes.table.dormant(id)?.facts(&mut facts),
+            Whereabouts::Nowhere => return None,
+        }
         Some(facts)
     }
 
@@ -79,7 +83,7 @@ impl Service for Engine {
     }
 
     fn owner(&self, id: &SandboxId) -> Option<String> {
-        Some(self.sandboxes.table.get(id)?.sandbox().owner)
+        self.sandboxes.table.owner(id)
     }
 
     fn census(&self) -> std::collections::BTreeMap<String, u64> {
@@ -229,7 +233,7 @@ impl Service for Engine {
     }
 
     async fn get_sandbox(&self, id: &SandboxId) -> Result<Sandbox> {
-        if let Some(handle) = self.sandboxes.table.get(id) {
+        if let Some(handle) = self.sandboxes.awake(id) {
             return Ok(handle.sandbox());
         }
         match self.sandboxes.shared.store.get(id).await? {
@@ -241,7 +245,7 @@ impl Service for Engine {
 
     async fn destroy_sandbox(&self, id: &SandboxId) -> Result<Sandbox> {
         self.workspaces.not_a_workspace(id)?;
-        match self.sandboxes.table.get(id) {
+        match self.sandboxes.get(id).await? {
             // Lost a race with another destroy: the tombstone has the result.
             Some(handle) => match handle.destroy().await {
                 Ok(sandbox) => Ok(sandbox),
@@ -294,7 +298,7 @@ impl Service for Engine {
 
     async fn reap_expired(&self) -> Result<Reaped> {
         let mut sandbox_ids = Vec::new();
-        for handle in self.sandboxes.table.all() {
+        for handle in self.sandboxes.table.awake() {
             let sandbox = handle.sandbox();
             if handle.expired() && handle.destroy().await.is_ok() {
                 sandbox_ids.push(sandbox.sandbox_id);
@@ -381,7 +385,7 @@ impl Service for Engine {
 
     async fn exec_stream(&self, id: &SandboxId, request: ExecRequest) -> Result<ExecSession> {
         let handle = self.sandboxes.handle(id).await?;
-        if let Some(room) = self.workspaces.rooms.get(id) {
+        if let Some(room) = self.workspaces.known(id).await? {
             return self
                 .workspaces
                 .follow_remembered(room, handle, request, None)
@@ -404,7 +408,7 @@ impl Service for Engine {
             .tag
             .get_or_insert_with(|| format!("proc-{}", motu_core::id::random_name(8)))
             .clone();
-        let started = match self.workspaces.rooms.get(id) {
+        let started = match self.workspaces.known(id).await? {
             Some(room) => {
                 let handle = self.sandboxes.handle(id).await?;
                 self.workspaces
@@ -426,7 +430,7 @@ impl Service for Engine {
         let from = ask.begin()?;
         let handle = self.sandboxes.handle(id).await?;
         let session = guest!(self, id, guest => guest.attach(process.clone(), from))?;
-        let events = match self.workspaces.rooms.get(id) {
+        let events = match self.workspaces.known(id).await? {
             Some(room) => room.shown(session.events, Pace::Terminal),
             None => {
                 let pace = Pace::Terminal;

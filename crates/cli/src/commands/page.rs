@@ -20,6 +20,7 @@ impl From<PageArgs> for Page {
         Page {
             limit: given.limit,
             cursor: given.cursor,
+            ..Page::default()
         }
     }
 }

@@ -15,6 +15,7 @@ mod chaos;
 mod clients;
 mod crash;
 mod daemons;
+mod dormant;
 mod durable;
 mod exports;
 mod failing;

@@ -120,8 +120,8 @@ impl Engine {
             .await?;
         make_private(&staged.join("kept"))?;
         let mut needs = Needs::default();
-        for handle in self.sandboxes.table.all() {
-            let sandbox = handle.sandbox();
+        let all = self.sandboxes.table.all();
+        for sandbox in self.sandboxes.described(all).await? {
             if sandbox.keep {
                 let to = staged.join("kept").join(sandbox.sandbox_id.as_str());
                 self.copy_kept(&sandbox.sandbox_id, to, holder, &mut needs)
@@ -203,17 +203,17 @@ impl Engine {
         holder: &SandboxId,
         needs: &mut Needs,
     ) -> Result<()> {
-        let room = self.workspaces.rooms.get(id);
+        let room = self.workspaces.known(id).await?;
         let _turn = match &room {
             Some(room) => Some(room.wait_turn().await),
             None => None,
         };
-        let Some(handle) = self.sandboxes.table.get(id) else {
+        let Some(handle) = self.sandboxes.get(id).await? else {
             return Ok(());
         };
         let launch = match handle.launch().await {
             Ok(launch) => launch,
-            Err(_) if self.sandboxes.table.get(id).is_none() => return Ok(()),
+            Err(_) if !self.sandboxes.table.has(id) => return Ok(()),
             Err(error) => return Err(error),
         };
         let Some(kept) = launch.kept else {
@@ -228,7 +228,7 @@ impl Engine {
         }
         match handle.copy_disks(to.clone()).await {
             Ok(()) => {}
-            Err(_) if self.sandboxes.table.get(id).is_none() => {
+            Err(_) if !self.sandboxes.table.has(id) => {
                 let _ = std::fs::remove_dir_all(&to);
                 return Ok(());
             }

@@ -12,11 +12,13 @@
 //!   looking    limits and network, from time to time
 //!   copying    the disks, for a backup
 //!   network    the rules and their gateway
-//!   table      the live ones; order is that of their lists
+//!   table      all of them, and which are dormant; order is that of their lists
+//!   dormant    what is known of a dormant one
 //! ```
 
 mod changing;
 mod copying;
+mod dormant;
 mod handle;
 mod looking;
 mod making;
@@ -28,11 +30,14 @@ mod table;
 pub use crate::launch::Launch;
 pub(crate) use crate::launch::expiry;
 pub(crate) use changing::BEING_RESET;
+pub use dormant::Dormant;
+pub(crate) use dormant::{LaunchBrief, SandboxBrief};
 pub use handle::{Handle, Prepare, refused};
 pub use making::Origin;
 pub(crate) use making::identity;
 pub use order::Age;
 pub use table::{Bounds, Table};
+pub(crate) use table::{Listed, Whereabouts};
 
 use crate::clock::{self, Deadline, Now};
 use crate::egress::Gateways;
@@ -54,7 +59,7 @@ use motu_core::sandbox::{Keepalive, OnIdle, Sandbox, State};
 use motu_core::{Result, Runtime, SandboxId};
 use motu_policy::Known;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::MissedTickBehavior;
@@ -124,6 +129,19 @@ pub enum Keep {
     Transient,
 }
 
+/// Makes stopped sandboxes dormant.
+pub trait Dormancy: std::fmt::Debug + Send + Sync {
+    /// Whether it is dormant from now on: nobody holds anything of it, and its driver ends. `unused` is
+    /// asked when nobody can take hold of it any more.
+    fn make_dormant(
+        &self,
+        id: &SandboxId,
+        handle: &Weak<Handle>,
+        dormant: Dormant,
+        unused: &dyn Fn() -> bool,
+    ) -> bool;
+}
+
 /// What every driver shares.
 #[derive(Debug)]
 pub struct Shared {
@@ -140,6 +158,10 @@ pub struct Shared {
     pub bounds: crate::guest::Bounds,
     /// The table of live sandboxes; a driver removes itself at its end.
     pub table: Weak<Table>,
+    /// How long a stopped sandbox is unused until it is dormant.
+    pub dormant_after: Duration,
+    /// Makes stopped sandboxes dormant; set once the engine is whole.
+    pub dormancy: OnceLock<Weak<dyn Dormancy>>,
 }
 
 impl Shared {
@@ -199,6 +221,8 @@ pub struct Driver {
     handle: Weak<Handle>,
     /// Set when the machine has changed, so that the new one is watched.
     watch_again: bool,
+    /// Its row is newer than the one that is stored.
+    unsaved: bool,
 }
 
 impl Driver {
@@ -227,6 +251,7 @@ impl Driver {
             inside,
             handle: Arc::downgrade(&handle),
             watch_again: false,
+            unsaved: false,
         };
         let deadline = set_deadline(&mut driver.row);
         driver.inside.set_deadline(deadline.as_ref());
@@ -275,7 +300,8 @@ impl Driver {
             tokio::select! {
                 asked = self.inbox.recv() => {
                     let Some(Asked { command, call }) = asked else { return };
-                    if audit::on_behalf(call, self.take(command)).await {
+                    // Boxed: a task that waits is as large as what it waits for, and no larger.
+                    if Box::pin(audit::on_behalf(call, self.take(command))).await {
                         break;
                     }
                     if std::mem::take(&mut self.watch_again) {
@@ -284,15 +310,20 @@ impl Driver {
                 }
                 found = &mut ended => {
                     ended = std::future::pending().boxed();
-                    self.machine_ended(found).await;
+                    Box::pin(self.machine_ended(found)).await;
                 }
-                _ = look.tick(), if alive => self.look().await,
+                _ = look.tick(), if alive => Box::pin(self.look()).await,
+                () = tokio::time::sleep(self.shared.dormant_after), if self.may_be_dormant() => {
+                    if Box::pin(self.become_dormant()).await {
+                        return;
+                    }
+                }
                 () = tokio::time::sleep(wake) => match self.due() {
                     Due::Nothing => {}
-                    Due::Nap => self.nap().await,
+                    Due::Nap => Box::pin(self.nap()).await,
                     Due::End(why) => {
                         self.row.sandbox.reason.get_or_insert_with(|| why.to_string());
-                        self.destroy().await;
+                        Box::pin(self.destroy()).await;
                         break;
                     }
                 },
@@ -383,6 +414,39 @@ impl Driver {
             OnIdle::Destroy => Due::End(lifecycle::UNUSED),
             OnIdle::Pause => Due::Nap,
         }
+    }
+
+    /// Whether it is stopped, as it is stored, and no clock ends it.
+    fn may_be_dormant(&self) -> bool {
+        self.keep == Keep::Stored
+            && self.row.sandbox.keep
+            && self.row.sandbox.state == State::Stopped
+            && self.row.intent.is_none()
+            && self.row.machine.is_none()
+            && !self.unsaved
+            && self.inside.deadline_ms().is_none()
+            && self.idle_deadline().is_none()
+    }
+
+    /// Leaves its row to the store, if nobody holds anything of the sandbox; true when it does. The next use makes another driver.
+    async fn become_dormant(&mut self) -> bool {
+        if self.last_active() > self.row.sandbox.last_activity_at
+            && self.become_state(State::Stopped).await.is_err()
+        {
+            return false;
+        }
+        let Some(all) = self.shared.dormancy.get().and_then(Weak::upgrade) else {
+            return false;
+        };
+        let dormant = Dormant::of(&self.row.sandbox, self.row.launch.as_ref());
+        // The handle has one of them.
+        let unused = || self.status.receiver_count() <= 1 && self.inbox.is_empty();
+        let id = &self.row.sandbox.sandbox_id;
+        let gone = all.make_dormant(id, &self.handle, dormant, &unused);
+        if gone {
+            tracing::info!(%id, "a stopped sandbox is dormant");
+        }
+        gone
     }
 
     fn leave(&self) {

@@ -62,6 +62,7 @@ impl Driver {
             return Err(error);
         }
         self.row = row;
+        self.unsaved = false;
         self.status.send_replace(self.row.sandbox.clone());
         Ok(())
     }
@@ -82,6 +83,7 @@ impl Driver {
         let mut row = self.row.clone();
         let written = self.write(&mut row).await;
         self.row.revision = row.revision;
+        self.unsaved = written.is_err();
         self.status.send_replace(self.row.sandbox.clone());
         written
     }

@@ -24,46 +24,55 @@ const GONE: &str = "its machine was gone when the daemon came back (was the host
 
 impl Sandboxes {
     pub(crate) async fn adopt(&self) -> Result<()> {
-        let mut rows = self.reconcile().await?;
+        let (mut rows, dormant) = self.reconcile().await?;
         self.let_go_of_others(&mut rows).await?;
         let stay: Vec<&SandboxRow> = rows
             .iter()
             .map(|known| &known.row)
             .filter(|row| stays(row.sandbox.state))
             .collect();
+        // Dormant ones have no machine.
         let known: HashSet<SandboxId> = stay
             .iter()
             .map(|row| row.sandbox.sandbox_id.clone())
             .collect();
-        let baselines: HashMap<SandboxId, String> = stay
+        let mut baselines: HashMap<SandboxId, String> = stay
             .iter()
             .filter_map(|row| Some((row.sandbox.sandbox_id.clone(), row.baseline()?)))
             .collect();
-        for Known { row, recorded } in rows {
-            let runtime = self.runtimes.named(&row.sandbox.runtime).cloned();
-            let runtime = match (runtime, stays(row.sandbox.state)) {
-                (Some(runtime), _) => runtime,
-                (None, true) => {
-                    self.show_unavailable(row).await?;
-                    continue;
-                }
-                (None, false) => Arc::new(Absent::new(&row.sandbox.runtime)),
-            };
-            match row.sandbox.state {
-                State::Destroyed => {}
-                State::Creating => self.undo_create(runtime, row).await?,
-                State::Destroying => self.finish_destroy(runtime, row).await?,
-                State::Running | State::Paused | State::Stopped | State::Failed => {
-                    self.take_over(runtime, row, recorded).await?
-                }
-            }
+        for known in rows {
+            self.adopt_one(known).await?;
         }
+        let dormant = dormant.into_iter().map(|one| {
+            baselines.extend(one.baseline.map(|baseline| (one.id.clone(), baseline)));
+            (one.id, one.dormant)
+        });
+        self.table.lay_down(dormant);
         self.settle_here().await?;
         self.settle_baselines(&baselines).await?;
         for runtime in self.runtimes.all() {
             self.sweep_strays(runtime, &known).await;
         }
         Ok(())
+    }
+
+    /// Takes over one sandbox, or finishes what a former daemon had begun with it.
+    pub(super) async fn adopt_one(&self, known: Known) -> Result<()> {
+        let Known { row, recorded } = known;
+        let runtime = self.runtimes.named(&row.sandbox.runtime).cloned();
+        let runtime = match (runtime, stays(row.sandbox.state)) {
+            (Some(runtime), _) => runtime,
+            (None, true) => return self.show_unavailable(row).await,
+            (None, false) => Arc::new(Absent::new(&row.sandbox.runtime)),
+        };
+        match row.sandbox.state {
+            State::Destroyed => Ok(()),
+            State::Creating => self.undo_create(runtime, row).await,
+            State::Destroying => self.finish_destroy(runtime, row).await,
+            State::Running | State::Paused | State::Stopped | State::Failed => {
+                self.take_over(runtime, row, recorded).await
+            }
+        }
     }
 
     pub(crate) fn lost(&self) -> Lost {
@@ -186,9 +195,7 @@ impl Sandboxes {
         let (mut driver, handle) = Driver::new(self.shared.clone(), runtime, Keep::Stored, row);
         driver.find_again().await;
         let driving = driver.adopt();
-        // A machine that survived the daemon's restart is adopted even if the limit has been
-        // lowered since.
-        self.table.enter(&id, handle, claim, None)?;
+        self.table.enter_again(&id, handle, claim)?;
         tokio::spawn(driving);
         Ok(())
     }
@@ -215,18 +222,29 @@ impl Sandboxes {
     /// any reference is set aside.
     async fn settle_baselines(&self, needed: &HashMap<SandboxId, String>) -> Result<()> {
         let shared = &self.shared;
+        let references = shared.store.baseline_refs().await?;
+        let held: HashSet<(&str, &SandboxId)> = references
+            .iter()
+            .filter_map(|found| Some((found.baseline.as_str(), found.sandbox.as_ref()?)))
+            .collect();
         for (id, baseline) in needed {
-            shared.store.lease_baseline(baseline, id).await?;
+            // Rows that are older than references have none.
+            if !held.contains(&(baseline.as_str(), id)) {
+                shared.store.lease_baseline(baseline, id).await?;
+            }
         }
-        for found in shared.store.baseline_refs().await? {
+        let in_use: HashSet<&str> = needed.values().map(String::as_str).collect();
+        for found in &references {
             match &found.sandbox {
                 Some(id) if needed.get(id) == Some(&found.baseline) => {}
                 Some(id) => shared.release_baseline(&found.baseline, id).await?,
+                // A mark that the lease above has taken away, or one of a removal that was cut off.
+                None if in_use.contains(found.baseline.as_str()) => {}
                 None => shared.remove_baseline(&found.baseline).await?,
             }
         }
         for name in shared.baselines.seeded() {
-            if !needed.values().any(|baseline| *baseline == name) {
+            if !in_use.contains(name.as_str()) {
                 let path = shared.home.baselines().join(name);
                 self.lost().put(
                     LostKind::Baseline,

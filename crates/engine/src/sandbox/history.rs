@@ -85,7 +85,7 @@ impl Sandboxes {
     }
 
     fn running_guests(&self) -> Vec<(Arc<Handle>, Arc<Guest>)> {
-        let all = self.table.all().into_iter();
+        let all = self.table.awake().into_iter();
         let running = all.filter(|handle| handle.state() == State::Running);
         running
             .filter_map(|handle| Some((handle.clone(), handle.look().ok()?)))

@@ -19,7 +19,7 @@ impl Sandboxes {
             Some(stretch) => self.table.page(owner.as_deref(), stretch),
             None => self.table.all(),
         };
-        let mut list: Vec<Sandbox> = live.iter().map(|handle| handle.sandbox()).collect();
+        let mut list = self.described(live).await?;
         if ask.all {
             let store = &self.shared.store;
             list.extend(store.tombstones(owner, stretch.clone()).await?);

@@ -5,6 +5,7 @@
 //!   one_shot    a machine for one command; leaving is its end, which nobody waits for
 //!   fork        copies of a running one
 //!   pool        machines that wait ready
+//!   waking      the next use of a dormant one
 //!   adopt       what a former daemon left running; reconcile settles what it left undone
 //!   templates   the templates there are; fill is what one adds to a request
 //!   installed   environments that may have to be pulled first
@@ -29,6 +30,7 @@ mod reconcile;
 mod space;
 mod templates;
 mod vault;
+mod waking;
 
 pub(crate) use installed::{account, progress_event};
 
@@ -69,6 +71,8 @@ pub struct Sandboxes {
     pub(crate) environments_in_use: RwLock<()>,
     pub(crate) pool: Pool,
     pub(crate) leaving: Arc<Leaving>,
+    /// Held while a dormant sandbox gets a driver.
+    waking: tokio::sync::Mutex<()>,
     pub(crate) templates: TemplateTable,
     /// Held while a secret is counted and kept.
     secrets: Arc<tokio::sync::Mutex<()>>,
@@ -100,6 +104,7 @@ impl Sandboxes {
             environments_in_use: RwLock::new(()),
             pool: Pool::default(),
             leaving: Arc::default(),
+            waking: tokio::sync::Mutex::default(),
             templates,
             secrets: Arc::default(),
             patterns,
@@ -109,7 +114,7 @@ impl Sandboxes {
 
     /// How many sandboxes are not stopped.
     pub fn live(&self) -> usize {
-        let all = self.table.all();
+        let all = self.table.awake();
         all.iter()
             .filter(|handle| handle.state() != State::Stopped)
             .count()
@@ -283,7 +288,7 @@ impl Sandboxes {
         let template = made_from.filter(|_| !matches!(origin, Origin::Copy { .. }));
         let enter = || {
             let (handle, claim) = (handle.clone(), claim.clone());
-            self.table.enter(&id, handle, claim, Some(self.bounds()))
+            self.table.enter(&id, handle, claim, self.bounds())
         };
         let place = || match &template {
             // It is not removed between the look at it and this.
@@ -299,7 +304,7 @@ impl Sandboxes {
 
     /// Checks that an id is unused before anything is stored under it.
     pub(crate) async fn unused(&self, id: &SandboxId) -> Result<()> {
-        let taken = self.table.get(id).is_some() || self.shared.home.kept(id).exists();
+        let taken = self.table.has(id) || self.shared.home.kept(id).exists();
         if taken {
             return Err(Error::conflict(format!("{id} exists already"))
                 .hint("choose another id, or leave it out"));
@@ -309,7 +314,7 @@ impl Sandboxes {
 
     /// The live sandbox with this id, or an error that says why there is none.
     pub(crate) async fn handle(&self, id: &SandboxId) -> Result<Arc<Handle>> {
-        if let Some(handle) = self.table.get(id) {
+        if let Some(handle) = self.get(id).await? {
             handle.beyond().settled().await;
             return Ok(handle);
         }
@@ -331,18 +336,24 @@ impl Sandboxes {
 
     /// A sandbox that came from a template, if there is one.
     pub(crate) fn user_of(&self, template: &str) -> Option<SandboxId> {
-        let all = self.table.all().into_iter().map(|handle| handle.sandbox());
+        let all = self
+            .table
+            .awake()
+            .into_iter()
+            .map(|handle| handle.sandbox());
         let mut users = all.filter(|sandbox| {
             let from = sandbox.template.as_ref();
             from.is_some_and(|from| from.name == template)
         });
-        users.next().map(|sandbox| sandbox.sandbox_id)
+        let awake = users.next().map(|sandbox| sandbox.sandbox_id);
+        awake.or_else(|| self.table.dormant_user_of(template))
     }
 
     /// Digests of environments that sandboxes, the pool or templates use.
     pub(crate) fn digests_in_use(&self) -> HashSet<String> {
-        let sandboxes = self.table.all();
+        let sandboxes = self.table.awake();
         let digests = sandboxes.iter().map(|handle| handle.sandbox().digest);
+        let digests = digests.chain(self.table.dormant_digests());
         let digests = digests.chain(self.pool.digests());
         let digests = digests.chain(self.templates.digests());
         digests.filter(|digest| !digest.is_empty()).collect()

@@ -8,12 +8,12 @@ use crate::found::{self, Verdict, Witness};
 use crate::home::Home;
 use crate::lost::LostKind;
 use crate::record::{self, Found};
-use crate::store::{SandboxRow, Stored};
+use crate::store::{Beside, DormantRow, SandboxRow, Stored};
 use motu_core::sandbox::State;
 use motu_core::{Error, Result, SandboxId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The key under which the store remembers the location of its state directory.
 const PLACE: &str = "place";
@@ -40,11 +40,15 @@ fn ending(mut known: Known) -> Known {
 }
 
 impl Sandboxes {
-    /// All known sandboxes, each by the newest of its row and record.
-    pub(crate) async fn reconcile(&self) -> Result<Vec<Known>> {
+    /// All known sandboxes, each by the newest of its row and record, and those that are dormant: of
+    /// these row and record are compared when they are woken.
+    pub(crate) async fn reconcile(&self) -> Result<(Vec<Known>, Vec<DormantRow>)> {
+        let kept = record::kept(&self.shared.home);
+        let survey = self.shared.store.survey(self.beside(&kept)).await?;
+        let dormant: HashSet<&SandboxId> = survey.dormant.iter().map(|one| &one.id).collect();
         let mut rows: BTreeMap<SandboxId, Known> = BTreeMap::new();
         let mut unreadable = Vec::new();
-        for stored in self.shared.store.all().await? {
+        for stored in survey.rows {
             match stored {
                 Stored::Row(row) => {
                     let recorded = false;
@@ -60,7 +64,7 @@ impl Sandboxes {
                 }
             }
         }
-        for (id, dir) in record::kept(&self.shared.home) {
+        for (id, dir) in kept.into_iter().filter(|(id, _)| !dormant.contains(id)) {
             let known = rows.remove(&id);
             let witness = match &known {
                 Some(known) => Witness::Says(record::says(&known.row)),
@@ -72,11 +76,27 @@ impl Sandboxes {
             }
         }
         self.clear_staging();
-        Ok(rows.into_values().collect())
+        Ok((rows.into_values().collect(), survey.dormant))
+    }
+
+    /// What lies beside the store. Where the store has lost changes, nothing is taken as it says.
+    fn beside(&self, kept: &[(SandboxId, PathBuf)]) -> Beside {
+        let ids = kept.iter().map(|(id, _)| id.to_string()).collect();
+        let runtimes = self.shared.home.path().join("machines");
+        let runtimes = std::fs::read_dir(runtimes).into_iter().flatten().flatten();
+        let machines = runtimes.flat_map(|runtime| std::fs::read_dir(runtime.path()));
+        let machines = machines.flatten().flatten();
+        Beside {
+            kept: ids,
+            machines: machines
+                .filter_map(|entry| entry.file_name().into_string().ok())
+                .collect(),
+            trusted: self.shared.store.loss().is_none(),
+        }
     }
 
     /// Decides about one kept directory; returns the sandbox's row afterwards.
-    async fn reconcile_kept(
+    pub(super) async fn reconcile_kept(
         &self,
         id: &SandboxId,
         dir: &Path,

@@ -55,7 +55,7 @@ impl Sandboxes {
     /// Pauses or resumes machines as needed; returns the time until the next check.
     async fn look_at_space(&self) -> Duration {
         let reserve = self.config.min_free_disk_mib * MIB;
-        let machines = self.table.all();
+        let machines = self.table.awake();
         let (running, held): (Vec<_>, Vec<_>) = machines
             .into_iter()
             .filter(|handle| handle.is_held() || handle.state() == State::Running)
@@ -91,7 +91,7 @@ impl Sandboxes {
 
     /// Returns unused space in the disks of running machines to the host.
     async fn tend_disks(&self) {
-        for handle in self.table.all() {
+        for handle in self.table.awake() {
             if let Some((runtime, kept)) = handle.disk()
                 && handle.state() == State::Running
                 && let Err(error) = runtime.tend(&kept, false).await

@@ -52,7 +52,7 @@ impl Sandboxes {
 
     /// Sends the new state of a secret to every gateway that has it.
     async fn tell_gateways(&self, name: &str) -> Result<()> {
-        for handle in self.table.all() {
+        for handle in self.table.awake() {
             let sandbox = handle.sandbox();
             if !matches!(sandbox.state, State::Running | State::Paused) {
                 continue;

@@ -112,6 +112,7 @@ mod tests {
             connection.execute(insert, row).unwrap();
         }
         drop(connection);
+        super::super::not_upgraded(&path);
         let store = Store::open(&path).unwrap();
         (dir, store)
     }

@@ -112,6 +112,43 @@ impl Store {
     }
 }
 
+impl Store {
+    /// The newest events before a number, the newest first: of one project or of everybody, at most
+    /// so many. One that cannot be read has its number and is not there.
+    pub async fn events_back(
+        &self,
+        project: Option<&Project>,
+        before: u64,
+        most: usize,
+    ) -> Result<Vec<(u64, Option<Happened>)>> {
+        let project = project.map(ToString::to_string);
+        self.with("events", move |transaction| {
+            let mut query = transaction.prepare_cached(match project {
+                Some(_) => {
+                    "SELECT sequence, event FROM events
+                     WHERE project = ?3 AND sequence < ?1 ORDER BY sequence DESC LIMIT ?2"
+                }
+                None => {
+                    "SELECT sequence, event FROM events
+                     WHERE sequence < ?1 ORDER BY sequence DESC LIMIT ?2"
+                }
+            })?;
+            let (before, most) = (to_signed(before), most as i64);
+            let mut rows = match project {
+                Some(project) => query.query(params![before, most, project])?,
+                None => query.query(params![before, most])?,
+            };
+            let mut found = Vec::new();
+            while let Some(row) = rows.next()? {
+                let sequence: i64 = row.get(0)?;
+                found.push((sequence.unsigned_abs(), parsed(row, 1).ok()));
+            }
+            Ok(found)
+        })
+        .await
+    }
+}
+
 /// Numbers and events, in their order. One that cannot be read has its number and is not there.
 fn rows(
     transaction: &Work<'_>,

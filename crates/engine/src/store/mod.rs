@@ -12,6 +12,7 @@
 
 mod ages;
 mod baselines;
+mod dormant;
 mod events;
 mod former;
 mod json;
@@ -38,6 +39,7 @@ use tokio::sync::{oneshot, watch};
 
 pub use crate::paths::Base;
 pub use baselines::BaselineRef;
+pub use dormant::{Beside, Called, DormantRow, Survey};
 pub use events::Page;
 pub use mark::Loss;
 pub(crate) use mark::MARK;
@@ -64,6 +66,9 @@ const MIGRATIONS: &[&str] = &[
 const BUSY: std::time::Duration = std::time::Duration::from_secs(5);
 /// WAL pages (of 4 KiB) after which SQLite checkpoints.
 const LOG_PAGES: u32 = 256;
+
+/// The key of the version that all rows were brought to.
+const UPGRADED: &str = "upgraded";
 
 /// The schema version after all steps.
 pub const STORE_VERSION: u32 = MIGRATIONS.len() as u32;
@@ -146,8 +151,7 @@ impl Store {
         let before = mark::Before::look(path);
         let mut connection = Connection::open(path).map_err(|error| failed("open", &error))?;
         prepare(&mut connection)?;
-        rows::make_relative(&mut connection, &base).map_err(|error| failed("migrate", &error))?;
-        ages::fill(&mut connection).map_err(|error| failed("migrate", &error))?;
+        upgrade(&mut connection, &base).map_err(|error| failed("migrate", &error))?;
         let (mark, loss) = before.compare(&connection, &lost)?;
         let mut desk = Desk {
             connection,
@@ -457,6 +461,21 @@ fn prepare(connection: &mut Connection) -> Result<()> {
     Ok(())
 }
 
+/// Brings rows of earlier versions up to date. Once for a version of the store: it looks at every
+/// row, and older builds do not write to a newer store.
+fn upgrade(connection: &mut Connection, base: &Base) -> rusqlite::Result<()> {
+    let query = "SELECT 1 FROM meta WHERE key = ?1 AND value = ?2";
+    let version = STORE_VERSION.to_string();
+    let done = connection.prepare(query)?.exists([UPGRADED, &version])?;
+    if done {
+        return Ok(());
+    }
+    rows::make_relative(connection, base)?;
+    ages::fill(connection)?;
+    let note = "INSERT OR REPLACE INTO meta VALUES (?1, ?2)";
+    connection.execute(note, [UPGRADED, &version]).map(drop)
+}
+
 fn failed(what: &str, error: &rusqlite::Error) -> Error {
     use rusqlite::ErrorCode;
     match error.sqlite_error_code() {
@@ -486,6 +505,14 @@ fn made_again(error: Error) -> Error {
 
 #[cfg(test)]
 mod damage_tests;
+
+/// Makes a store one whose rows an earlier version has written.
+#[cfg(test)]
+fn not_upgraded(path: &Path) {
+    let connection = Connection::open(path).expect("it was just made");
+    let forget = "DELETE FROM meta WHERE key = ?1";
+    connection.execute(forget, [UPGRADED]).expect("it is there");
+}
 
 #[cfg(test)]
 mod tests {

@@ -286,7 +286,7 @@ impl Store {
 }
 
 /// Reads a row of an id, a sandbox, its machine and its launch as JSON, and a revision.
-fn decode(base: &Base, row: &Row<'_>) -> rusqlite::Result<SandboxRow> {
+pub(super) fn decode(base: &Base, row: &Row<'_>) -> rusqlite::Result<SandboxRow> {
     let parse = |at: usize| match row.get_ref(at)? {
         ValueRef::Null => Ok(None),
         _ => parsed::<Value>(row, at).map(Some),
@@ -377,6 +377,7 @@ mod tests {
         Store::open(&path).unwrap().close().await;
         let machine = r#"{"dir":"/gone/machines/container/ws-1","record":{"kept":"/gone/kept/ws-1/disks-1"}}"#;
         raw(&path, "ws-1", "{}", machine);
+        super::super::not_upgraded(&path);
         Store::open(&path).unwrap().close().await;
         let connection = Connection::open(&path).unwrap();
         let query = "SELECT machine FROM sandboxes";

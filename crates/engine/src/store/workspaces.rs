@@ -11,7 +11,7 @@ use motu_core::workspace::{
     CommandRecord, NetworkPolicy, SecretEnv, SecretInfo, ServiceStatus, WorkspaceId, WorkspaceSeed,
 };
 use motu_core::{Error, Result, SandboxId, limits};
-use rusqlite::{OptionalExtension, Transaction, params};
+use rusqlite::{OptionalExtension, Row, Transaction, params};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -99,6 +99,20 @@ pub struct WorkspaceRecord {
     pub secrets: Vec<SealedSecret>,
 }
 
+/// Reads the id of a workspace and its row.
+pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<WorkspaceRow> {
+    let (id, found): (String, WorkspaceRow) = (row.get(0)?, parsed(row, 1)?);
+    match found.workspace_id.as_str() == id {
+        true => Ok(found),
+        false => Err(other_row()),
+    }
+}
+
+/// The error of a row that says another id: changes of it would be written nowhere.
+pub(super) fn other_row() -> rusqlite::Error {
+    misunderstood(0, Error::internal("it is not the row of its workspace"))
+}
+
 impl Store {
     /// Stores a workspace and its secrets, before anything is made for it.
     pub async fn insert_workspace(
@@ -164,17 +178,7 @@ impl Store {
             let mut query = transaction.prepare_cached(
                 "SELECT workspace_id, workspace, rowid AS rowid_of_it FROM workspaces",
             )?;
-            transaction.each("workspaces", query.query([])?, |row| {
-                let (id, found): (String, WorkspaceRow) = (row.get(0)?, parsed(row, 1)?);
-                match found.workspace_id.as_str() == id {
-                    true => Ok(found),
-                    // Changes of it would be written nowhere.
-                    false => Err(misunderstood(
-                        0,
-                        Error::internal("it is not the row of its workspace"),
-                    )),
-                }
-            })
+            transaction.each("workspaces", query.query([])?, read)
         })
         .await
     }

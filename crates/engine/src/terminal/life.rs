@@ -16,6 +16,7 @@ use super::writer::{Files, Pen, Position};
 use crate::blocking::blocking;
 use crate::driver;
 use crate::store::{TerminalEnd, TerminalRow, TerminalShell};
+use crate::workspace::Workspaces;
 use jiff::Timestamp;
 use motu_core::exec::{Selector, TtySize};
 use motu_core::sandbox::State;
@@ -197,7 +198,7 @@ impl Terminals {
             offset,
             nonce: plan.nonce.clone(),
             prompt_regex: wanted.prompt_regex,
-            ..config(&row, self.hidden(&row))
+            ..config(&row, hidden(&self.workspaces, &row).await)
         };
         let known = Known::new(row, store);
         let (handle, asks) = Handle::new();
@@ -278,7 +279,7 @@ impl Terminals {
             .await;
         let row = known.row();
         if let Some(shell) = &row.shell
-            && let Some(place) = self.sandboxes.table.get(&row.sandbox_id)
+            && let Some(place) = self.sandboxes.awake(&row.sandbox_id)
         {
             forget_shell(&place, &shell.tag).await?;
         }
@@ -299,13 +300,14 @@ impl Terminals {
         }
         let dir = self.sandboxes.shared.home.terminal(id);
         let writer = self.sessions.writer()?;
-        let hidden = self.hidden(&known.row());
         let place = match known.is_alive() {
-            true => self.sandboxes.table.get(&known.row().sandbox_id),
+            true => self.sandboxes.awake(&known.row().sandbox_id),
             false => None,
         };
+        let workspaces = self.workspaces.clone();
         tokio::spawn(async move {
             let row = known.row();
+            let hidden = hidden(&workspaces, &row).await;
             let living = place.is_some();
             let kept = hidden.clone();
             let found = row.clone();
@@ -337,7 +339,7 @@ impl Terminals {
         let store = &self.sandboxes.shared.store;
         for row in store.terminals().await? {
             let id = row.session_id.clone();
-            let place = self.sandboxes.table.get(&row.sandbox_id);
+            let place = self.sandboxes.awake(&row.sandbox_id);
             let running = place
                 .as_ref()
                 .is_some_and(|place| matches!(place.state(), State::Running | State::Paused));
@@ -432,22 +434,21 @@ struct Hidden {
     values: Values,
 }
 
-impl Terminals {
-    /// Patterns of well-known credentials, and the secrets of the session's workspace or sandbox.
-    fn hidden(&self, row: &TerminalRow) -> Hidden {
-        let id = &row.sandbox_id;
-        let values = match self.workspaces.rooms.get(id) {
-            Some(room) => Some(room.secrets().values()),
-            None => self
-                .sandboxes
-                .table
-                .get(id)
-                .map(|handle| handle.beyond().values()),
-        };
-        Hidden {
-            patterns: self.sandboxes.patterns.clone(),
-            values: values.unwrap_or_default(),
+/// Patterns of well-known credentials, and the secrets of the session's workspace or sandbox.
+async fn hidden(workspaces: &Workspaces, row: &TerminalRow) -> Hidden {
+    let (id, sandboxes) = (&row.sandbox_id, &workspaces.sandboxes);
+    let values = match workspaces.known(id).await {
+        Ok(Some(room)) => Some(room.secrets().values()),
+        Ok(None) => sandboxes.awake(id).map(|handle| handle.beyond().values()),
+        Err(error) => {
+            let session = &row.session_id;
+            tracing::warn!(%error, %session, "the secrets of a session's workspace cannot be read");
+            None
         }
+    };
+    Hidden {
+        patterns: sandboxes.patterns.clone(),
+        values: values.unwrap_or_default(),
     }
 }
 

@@ -111,7 +111,7 @@ impl Terminals {
     /// Resumes the sandbox of a session, if it was paused while idle.
     async fn wake_place(&self, id: &TerminalId) -> Result<()> {
         let place = self.sessions.get(id)?.known();
-        let place = place.and_then(|known| self.sandboxes.table.get(&known.place()));
+        let place = place.and_then(|known| self.sandboxes.awake(&known.place()));
         if let Some(place) = place.filter(|place| place.naps()) {
             place.wake().await?;
         }

@@ -1,7 +1,7 @@
 //! Chooses the sandbox of a session.
 
 use super::Terminals;
-use crate::driver;
+use crate::driver::{self, Whereabouts};
 use motu_core::leave::Named;
 use motu_core::sandbox::State;
 use motu_core::terminal::{DEFAULT_PLACE, OpenTerminal, TerminalId};
@@ -38,7 +38,7 @@ impl Terminals {
             return self.host_place(&request.owner).await;
         }
         // A reopened session returns to its sandbox, if that still exists.
-        if let Some(id) = before.filter(|id| self.sandboxes.table.get(id).is_some()) {
+        if let Some(id) = before.filter(|id| self.sandboxes.table.has(id)) {
             return self.running(id).await;
         }
         self.shared_place(CreateWorkspace {
@@ -83,10 +83,16 @@ impl Terminals {
         if place.as_str() == HOST_PLACE {
             self.host_allowed()?;
         }
-        let handle = self.sandboxes.table.get(&place);
-        Ok(handle
-            .map(|handle| handle.sandbox().isolation)
-            .or(of_session))
+        let isolation = match self.sandboxes.table.find(&place) {
+            Whereabouts::Awake(handle) => Some(handle.sandbox().isolation),
+            Whereabouts::Dormant => self
+                .sandboxes
+                .table
+                .dormant(&place)
+                .map(|one| one.kind.isolation),
+            Whereabouts::Nowhere => None,
+        };
+        Ok(isolation.or(of_session))
     }
 
     async fn host_place(&self, owner: &str) -> Result<Arc<driver::Handle>> {
@@ -108,7 +114,7 @@ impl Terminals {
         let _one_at_a_time = self.sessions.making.lock().await;
         let id = workspace.workspace_id.clone();
         let id = id.ok_or_else(|| Error::internal("a place without a name"))?;
-        if self.sandboxes.table.get(&id).is_none() {
+        if !self.sandboxes.table.has(&id) {
             self.workspaces.create_workspace(workspace).await?;
         }
         self.running(&id).await

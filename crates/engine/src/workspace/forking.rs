@@ -78,7 +78,7 @@ impl Workspaces {
         }
         for row in rows {
             // Each copy has its own gateway, and so its own set of secret values.
-            let handle = self.sandboxes.table.get(&row.workspace_id);
+            let handle = self.sandboxes.awake(&row.workspace_id);
             let beyond = handle.map(|handle| handle.beyond().clone());
             let secrets = room.secrets.clone().and(&beyond.unwrap_or_default());
             let shared = &self.sandboxes.shared;

@@ -12,7 +12,7 @@ use super::services::forget_services;
 use super::snapshots::Saved;
 use crate::admission::Admitted;
 use crate::blocking::blocking;
-use crate::driver::{Handle, Keep, Origin, Prepare, expiry};
+use crate::driver::{Handle, Keep, Origin, Prepare, Whereabouts, expiry};
 use crate::kept::{Baselines, Owner, owner};
 use crate::owned::to_the_end;
 use crate::store::WorkspaceRow;
@@ -22,7 +22,7 @@ use motu_core::call::SecretRef;
 use motu_core::runtime::Kept;
 use motu_core::sandbox::{CreateSandbox, State};
 use motu_core::workspace::*;
-use motu_core::{Error, ErrorKind, Result, SandboxId, id, limits};
+use motu_core::{Error, ErrorKind, Page, Project, Result, SandboxId, id, limits};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -212,14 +212,36 @@ impl Workspaces {
         made
     }
 
-    pub(super) async fn list(&self) -> Result<Vec<WorkspaceSummary>> {
-        let mut all = Vec::new();
-        for room in self.rooms.all() {
-            if let Ok((room, handle)) = self.room(&room.id).await {
-                all.push(WorkspaceSummary::from(
-                    &self.describe(&room, &handle).await?,
-                ));
+    /// All workspaces, the most recently active first. Of a page, as many as it needs: the gate cuts
+    /// it.
+    pub(super) async fn list(&self, page: &Page) -> Result<Vec<WorkspaceSummary>> {
+        let table = &self.sandboxes.table;
+        let owner = Project::of_owner(&page.owner).map(|project| project.owner());
+        let visible = |id: &WorkspaceId| match &owner {
+            Some(owner) => table.owner(id).as_ref() == Some(owner),
+            None => true,
+        };
+        let ids = match page.stretch::<WorkspaceId>()? {
+            Some(stretch) => {
+                let after = stretch.after.as_ref();
+                self.rooms.stretch(after, stretch.most, visible)
             }
+            None => self.rooms.stretch(None, usize::MAX, visible),
+        };
+        let (mut all, mut dormant) = (Vec::with_capacity(ids.len()), Vec::new());
+        for id in ids {
+            if let Whereabouts::Awake(room) = self.rooms.find(&id) {
+                if let Some(handle) = self.sandboxes.get(&id).await? {
+                    all.push(WorkspaceSummary::from(
+                        &self.describe(&room, &handle).await?,
+                    ));
+                }
+            } else {
+                dormant.push(id);
+            }
+        }
+        if !dormant.is_empty() {
+            all.extend(self.sandboxes.shared.store.summaries(dormant).await?);
         }
         all.sort_by(|a, b| {
             (b.last_activity_at, &b.workspace_id).cmp(&(a.last_activity_at, &a.workspace_id))

@@ -1,7 +1,7 @@
 //! Workspaces: sandboxes that are kept.
 //!
 //! ```text
-//!   room        what is known of each while the daemon runs
+//!   room        what is known of each while it is used; rooms has all, dormant ones by name
 //!   life        create, stop, start, reset, delete; forking for copies
 //!   adopting    those that a former daemon had
 //!   history     commands and what is remembered of them
@@ -34,6 +34,7 @@ mod readying;
 mod resolve;
 mod ring;
 mod room;
+mod rooms;
 mod secrets;
 mod services;
 mod snapshots;
@@ -52,7 +53,7 @@ use motu_core::exec::{ExecResult, ExecSession};
 use motu_core::lists::{ServiceList, SnapshotList, WorkspaceCopies, WorkspaceList};
 use motu_core::sandbox::Sandbox;
 use motu_core::workspace::*;
-use room::Rooms;
+use rooms::Rooms;
 use std::sync::Arc;
 
 /// All workspaces.
@@ -61,6 +62,8 @@ pub struct Workspaces {
     pub(crate) sandboxes: Arc<Sandboxes>,
     templates: Arc<Templates>,
     pub(crate) rooms: Rooms,
+    /// Held while a dormant workspace is read again.
+    waking: tokio::sync::Mutex<()>,
 }
 
 impl Workspaces {
@@ -69,6 +72,7 @@ impl Workspaces {
             sandboxes,
             templates,
             rooms: Rooms::default(),
+            waking: tokio::sync::Mutex::default(),
         }
     }
 
@@ -87,8 +91,8 @@ impl motu_core::Workspaces for Workspaces {
         self.create(request).await
     }
 
-    async fn list_workspaces(&self, _: motu_core::Page) -> Result<WorkspaceList> {
-        self.list().await.map(WorkspaceList::new)
+    async fn list_workspaces(&self, page: motu_core::Page) -> Result<WorkspaceList> {
+        self.list(&page).await.map(WorkspaceList::new)
     }
 
     async fn status_workspace(&self, id: &WorkspaceId) -> Result<Workspace> {

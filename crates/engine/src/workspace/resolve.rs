@@ -16,16 +16,11 @@ const SHORTEST: usize = 6;
 
 impl Workspaces {
     pub(crate) fn resolve(&self, word: SandboxId) -> Result<SandboxId> {
-        if self.sandboxes.table.get(&word).is_some() {
+        if self.sandboxes.table.has(&word) {
             return Ok(word);
         }
-        let ids = self
-            .sandboxes
-            .table
-            .all()
-            .into_iter()
-            .map(|handle| handle.sandbox().sandbox_id);
-        let mut fitting: Vec<SandboxId> = ids.filter(|id| begins(id, &word)).collect();
+        let mut fitting = self.sandboxes.table.beginning(word.as_str(), None);
+        fitting.retain(|id| begins(id, &word));
         if fitting.is_empty() {
             fitting = self.rooms.named(word.as_str());
         }
@@ -45,18 +40,12 @@ impl Workspaces {
         let owner = project.owner();
         let completed = SandboxId::parse(&project.complete(word.as_str())).ok();
         let meant: Vec<SandboxId> = std::iter::once(word.clone()).chain(completed).collect();
-        let ours = |id: &SandboxId| {
-            let found = sandboxes.table.get(id);
-            found.is_some_and(|handle| handle.sandbox().owner == owner)
-        };
+        let ours = |id: &SandboxId| sandboxes.table.owner(id).as_ref() == Some(&owner);
         if let Some(id) = meant.iter().find(|id| ours(id)) {
             return Ok(id.clone());
         }
-        let all = sandboxes.table.all().into_iter();
-        let all = all.map(|handle| handle.sandbox());
-        let mine = all.filter(|sandbox| sandbox.owner == owner);
-        let mine = mine.map(|sandbox| sandbox.sandbox_id);
-        let mut fitting: Vec<SandboxId> = mine.filter(|id| begins(id, &word)).collect();
+        let mut fitting = sandboxes.table.beginning(word.as_str(), Some(&owner));
+        fitting.retain(|id| begins(id, &word));
         if fitting.is_empty() {
             fitting = self.rooms.named(word.as_str());
             fitting.retain(ours);

@@ -3,7 +3,7 @@
 use super::Workspaces;
 use super::supervised::{STOP_GRACE, Supervised};
 use crate::blocking::blocking;
-use crate::driver::{Handle, Shared};
+use crate::driver::{Handle, Shared, Whereabouts};
 use crate::home::Home;
 use crate::owned::{Keeper, Owned};
 use crate::record;
@@ -16,7 +16,7 @@ use motu_core::hint;
 use motu_core::hint::verb;
 use motu_core::workspace::{Workspace, WorkspaceId};
 use motu_core::{Error, ErrorKind, Isolation, Result};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::sync::{Mutex as Turn, OwnedMutexGuard};
 
@@ -145,6 +145,15 @@ impl Room {
         &self.secrets
     }
 
+    /// Whether something of it is not stored, or goes on without anybody who holds it.
+    pub(super) fn is_busy(&self) -> bool {
+        let services = self.services();
+        let alive = services
+            .values()
+            .any(|one| one.is_alive() || !one.is_saved());
+        alive || !self.row.is_saved()
+    }
+
     pub(super) fn row(&self) -> Arc<WorkspaceRow> {
         self.row.row()
     }
@@ -179,45 +188,6 @@ impl Room {
     }
 }
 
-/// All workspaces, by id.
-#[derive(Debug, Default)]
-pub struct Rooms {
-    rooms: Mutex<HashMap<WorkspaceId, Arc<Room>>>,
-}
-
-impl Rooms {
-    fn rooms(&self) -> MutexGuard<'_, HashMap<WorkspaceId, Arc<Room>>> {
-        self.rooms
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-
-    pub(super) fn enter(&self, room: Arc<Room>) {
-        self.rooms().insert(room.id.clone(), room);
-    }
-
-    pub(super) fn leave(&self, id: &WorkspaceId) {
-        self.rooms().remove(id);
-    }
-
-    pub(crate) fn get(&self, id: &WorkspaceId) -> Option<Arc<Room>> {
-        self.rooms().get(id).cloned()
-    }
-
-    /// Workspaces with this name.
-    pub(crate) fn named(&self, name: &str) -> Vec<WorkspaceId> {
-        let rooms = self.rooms();
-        let named = rooms
-            .values()
-            .filter(|room| room.row().name.as_deref() == Some(name));
-        named.map(|room| room.id.clone()).collect()
-    }
-
-    pub(super) fn all(&self) -> Vec<Arc<Room>> {
-        self.rooms().values().cloned().collect()
-    }
-}
-
 impl Workspaces {
     /// A workspace and its sandbox, or an error that says why there is none.
     pub(crate) async fn room(&self, id: &WorkspaceId) -> Result<(Arc<Room>, Arc<Handle>)> {
@@ -225,8 +195,8 @@ impl Workspaces {
             Error::not_found(format!("there is no workspace {id}"))
                 .hint(hint![verb("list_workspaces"), " shows them"])
         };
-        let room = self.rooms.get(id).ok_or_else(missing)?;
-        match self.sandboxes.table.get(id) {
+        let room = self.known(id).await?.ok_or_else(missing)?;
+        match self.sandboxes.get(id).await? {
             Some(handle) => {
                 handle.beyond().settled().await;
                 Ok((room, handle))
@@ -239,9 +209,18 @@ impl Workspaces {
         }
     }
 
+    /// The workspace with this id; a dormant one is woken.
+    pub(crate) async fn known(&self, id: &WorkspaceId) -> Result<Option<Arc<Room>>> {
+        match self.rooms.find(id) {
+            Whereabouts::Awake(room) => Ok(Some(room)),
+            Whereabouts::Nowhere => Ok(None),
+            Whereabouts::Dormant => self.wake(id).await,
+        }
+    }
+
     /// Fails for a workspace, which has verbs of its own.
     pub(crate) fn not_a_workspace(&self, id: &WorkspaceId) -> Result<()> {
-        if self.rooms.get(id).is_none() || self.sandboxes.table.get(id).is_none() {
+        if !self.rooms.has(id) || !self.sandboxes.table.has(id) {
             return Ok(());
         }
         Err(Error::conflict(format!("{id} is a workspace")).hint(hint![

@@ -101,6 +101,11 @@ impl Supervised {
         self.row().status.state.is_alive()
     }
 
+    /// Whether what is known of it is stored, and nobody is changing it.
+    pub(super) fn is_saved(&self) -> bool {
+        self.row.is_saved()
+    }
+
     /// Writes down what has happened to the service.
     pub(super) async fn learn(&self, fact: impl FnOnce(&mut ServiceRow)) {
         if let Err(error) = self.row.learn(fact).await {

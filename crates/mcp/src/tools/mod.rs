@@ -106,6 +106,7 @@ fn page(arguments: &Arguments) -> Page {
     Page {
         limit: arguments.integer("limit"),
         cursor: arguments.text("cursor"),
+        ..Page::default()
     }
 }
 
