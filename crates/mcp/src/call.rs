@@ -51,7 +51,7 @@ impl Call {
     pub fn session(&self, arguments: &Arguments) -> Result<TerminalId> {
         let name = arguments.terminal()?;
         match &self.shared.options.scope {
-            Some(scope) if !self.shared.is_shared(name.as_str()) => {
+            Some(scope) if !self.shared.names.is_shared(name.as_str()) => {
                 TerminalId::parse(&format!("{name}@{scope}"))
             }
             _ => Ok(name),
@@ -61,7 +61,8 @@ impl Call {
     /// From now on a name means the session that everybody calls so.
     pub fn share(&self, arguments: &Arguments) {
         if self.shared.options.scope.is_some() {
-            self.shared.share(arguments.text_or("session_id", ""));
+            let name = arguments.text_or("session_id", "");
+            self.shared.names.share(name);
         }
     }
 
@@ -74,7 +75,18 @@ impl Call {
     pub fn is_own(&self, id: &str) -> bool {
         self.shared.options.scope.is_none()
             || self.shared.own_name(id).is_some()
-            || self.shared.is_shared(id)
+            || self.shared.names.is_shared(id)
+    }
+
+    /// Whether a session has one of this server's own names, which no other server has meanwhile.
+    pub fn has_own_name(&self, id: &TerminalId) -> bool {
+        self.shared.own_name(id.as_str()).is_some()
+    }
+
+    /// Whether this server may end a session without a person's approval: whoever opened it can end
+    /// it by what they type, too.
+    pub fn may_end(&self, id: &TerminalId) -> bool {
+        self.has_own_name(id) || self.shared.names.has_opened(id)
     }
 
     /// Work that is done even when nobody waits for this call any more.

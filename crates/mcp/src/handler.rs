@@ -55,7 +55,7 @@ impl Server {
                 outputs: Outputs::default(),
                 seal: Seal::new(),
                 unwalled: Default::default(),
-                shared: Default::default(),
+                names: Default::default(),
                 chores: tokio_util::task::TaskTracker::new(),
             }),
             listed: Arc::default(),

@@ -75,7 +75,9 @@ pub const TOOLS: &[Tool] = &[
             text("command", limits::ARGV_BYTES.max).required(),
             timeout(RunInTerminal::TIMEOUT),
             STRIP_ANSI,
-            flag("force").about("Type it even if a program that reads nothing is in front."),
+            flag("force").about(
+                "Type it even if a program that reads nothing, or asks for a secret, is in front.",
+            ),
             MAX_OUTPUT_BYTES,
         ],
         output: ANSWER,
