@@ -26,6 +26,7 @@ mod handler;
 mod http;
 mod lines;
 mod names;
+mod origin;
 mod outputs;
 mod profile;
 mod progress;
@@ -34,12 +35,14 @@ mod schema;
 mod stdio;
 mod tool;
 mod tools;
+mod unanswered;
 mod watch;
 mod wording;
 
 pub use approve::Approvals;
 pub use handler::Server;
 pub use http::{Http, MAX_TOKEN_BYTES};
+pub use origin::Origin;
 pub use profile::Profile;
 pub use wording::Tools;
 

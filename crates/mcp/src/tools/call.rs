@@ -5,7 +5,7 @@ use crate::answer::Answer;
 use crate::arguments::Arguments;
 use crate::call::{Call, Stop};
 use crate::progress::Seen;
-use crate::schema::{Field, integer, nested, text, texts};
+use crate::schema::{Field, command, integer, nested, text, texts};
 use crate::tool::{Effect, Tool, run};
 use motu_core::call::{CallRequest, CallResult};
 use motu_core::shown::misread;
@@ -45,9 +45,8 @@ pub const TOOLS: &[Tool] = &[Tool {
         text("language", 64).about("Such as python or bash. This or image."),
         text("image", 255),
         FILES,
-        texts("command", 1024)
-            .required()
-            .about("The program and its arguments; it runs in /work."),
+        command()
+            .about("A program and its arguments, as a list, or a shell script; it runs in /work."),
         integer("timeout_seconds", 1, limits::CALL_MAX_TIMEOUT_SECONDS.max),
         NETWORK,
         SECRETS,
@@ -79,7 +78,10 @@ pub const TOOLS: &[Tool] = &[Tool {
     run: run!(call),
 }];
 
-async fn call(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
+async fn call(call: &Call, mut arguments: Arguments) -> Result<Answer, Stop> {
+    if let Some(script) = arguments.text("command") {
+        arguments.0["command"] = json!(["/bin/sh", "-c", script]);
+    }
     let request: CallRequest = serde_json::from_value(Value::Object(arguments.0))
         .map_err(|error| Error::invalid(misread(error)))?;
     let request = CallRequest {

@@ -5,7 +5,7 @@ use crate::commands::shape::word;
 use crate::context::Context;
 use crate::show;
 use motu_core::{Error, Leave, Result, SandboxId};
-use motu_mcp::{Approvals, Http, Options, Place, Profile, Server, Text};
+use motu_mcp::{Approvals, Http, Options, Origin, Place, Profile, Server, Text};
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -113,6 +113,17 @@ pub struct Args {
         help_heading = "HTTP"
     )]
     allowed_hosts: Vec<String>,
+
+    /// Let web pages of this origin be clients, such as http://localhost:6274, or http://localhost:*
+    /// for any port; may be given several times
+    #[arg(
+        long = "allowed-origin",
+        value_name = "ORIGIN",
+        requires = "http",
+        value_parser = word::<Origin>,
+        help_heading = "HTTP"
+    )]
+    allowed_origins: Vec<Origin>,
 }
 
 /// The directory this was started in, if that is a project: clients that are started from a desktop
@@ -206,6 +217,7 @@ impl Args {
                     address,
                     token: token.clone(),
                     hosts: self.allowed_hosts,
+                    origins: self.allowed_origins,
                 };
                 let listening = |address| {
                     show::note(&format!("serving MCP at http://{address}/mcp\n"));
