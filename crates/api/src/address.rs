@@ -207,6 +207,7 @@ mod tests {
                 from: path.clone(),
                 to: path,
                 overwrite: true,
+                user: None,
             };
             let body = serde_json::to_vec(&outward(&ask).unwrap()).unwrap();
             assert_eq!(from_body::<MoveFile>(&body), Ok(ask));

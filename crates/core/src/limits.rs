@@ -57,7 +57,9 @@ limits! {
     MAX_OUTPUT_BYTES = "max_output_bytes", default 1_048_576, 0 => 67_108_864, "bytes", "output returned per channel by a collected exec; the rest is counted and marked `truncated`";
     OUTPUT_RING_BYTES = "output_ring_bytes", default 1_048_576, 4096 => 67_108_864, "bytes", "output kept per channel inside the machine for readers that come back";
     ENV_FILE_BYTES = "env_file_bytes", default 131_072, 0 => 131_072, "bytes", "a file of variables for `--env-file`";
-    ARGV_BYTES = "argv_bytes", default 131_072, 1 => 131_072, "bytes", "program, arguments and environment of one exec together";
+    ARGV_BYTES = "argv_bytes", default 2_097_152, 1 => 2_097_152, "bytes", "program, arguments and environment of one exec together; Linux counts eight bytes more for each of them";
+    ENV_BYTES = "env_bytes", default 131_072, 1 => 131_072, "bytes", "variables of a template together";
+    ARGUMENT_BYTES = "argument_bytes", default 131_071, 1 => 131_071, "bytes", "one argument, one variable with its name, or one shell script: what Linux takes";
     LIST_ENTRIES = "list_entries", default 1000, 1 => 10_000, "entries", "one page of a file listing or glob";
     PAGE_ITEMS = "page_items", default 100, 1 => 1000, "records", "one page of a list (`limit` of its request); a list is whole where no page is asked for";
     PATH_BYTES = "path_bytes", default 4096, 1 => 4096, "bytes", "the longest path";

@@ -18,7 +18,7 @@ use motu_core::limits::{self, Limit};
 use motu_core::runtime::{Ask, MachineLimits};
 use motu_core::sandbox::{CreateSandbox, Sandbox, StartRoot, State};
 use motu_core::size::Size;
-use motu_core::{Accel, Error, ErrorKind, Result, Runtime, SandboxId, policy};
+use motu_core::{Accel, Error, ErrorKind, Program, Result, Runtime, SandboxId, policy};
 use motu_environments::{EnvironmentError, Environments};
 use motu_link::message as link;
 use std::collections::BTreeMap;
@@ -483,6 +483,33 @@ pub fn command(config: &Config, request: ExecRequest, follow: Follow) -> Result<
         .hint("write large data to a file in the sandbox and pass its path"));
     }
     if program.command.iter().any(|word| word.contains('\0')) {
+/// Refuses what the kernel would: one argument or variable that is too long for it.
+fn check_each(program: &Program) -> Result<()> {
+    let limit = &limits::ARGUMENT_BYTES;
+    let arguments: Vec<usize> = match program.mode {
+        ExecMode::Argv => program.command.iter().map(String::len).collect(),
+        // The shell gets the script and its quoted words as one argument.
+        ExecMode::Shell => vec![program.command.iter().map(|word| word.len() + 3).sum()],
+    };
+    let variables = program
+        .env
+        .iter()
+        .map(|(name, value)| name.len() + 1 + value.len());
+    match arguments
+        .into_iter()
+        .chain(variables)
+        .find(|size| *size as u64 > limit.max)
+    {
+        None => Ok(()),
+        Some(size) => Err(Error::limit(format!(
+            "one argument or variable is {size} bytes; {} is {}",
+            limit.name, limit.max
+        ))
+        .hint("give it to the command on standard input, or write it to a file in the sandbox")
+        .details(serde_json::json!({"limit": limit.name, "max": limit.max}))),
+    }
+}
+
         return Err(Error::invalid("the command contains a NUL byte"));
     }
     if let Some(workdir) = &program.workdir {
@@ -511,6 +538,8 @@ pub fn command(config: &Config, request: ExecRequest, follow: Follow) -> Result<
         tag: request.tag.unwrap_or_default(),
         timeout_ms: timeout_ms(config, program.timeout_seconds, request.no_timeout, follow)?,
         ring_bytes: ring as u32,
+    check_each(&program)?;
+    let input = program.input()?;
         follow: follow == Follow::Foreground,
         lossless: follow == Follow::Foreground,
         kill_on_reset: follow == Follow::Foreground,
@@ -533,3 +562,4 @@ fn timeout_ms(config: &Config, asked: Option<u64>, none: bool, follow: Follow) -
         limits::TIMEOUT_SECONDS.resolve(Some(asked.unwrap_or(config.defaults.timeout_seconds)))?;
     Ok(seconds * 1000)
 }
+        input,

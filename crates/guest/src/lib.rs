@@ -8,6 +8,8 @@
 //!   files/      every file operation, below one root
 //!   workspace/  the changes in /workspace, out and back in
 //!   ports/      dials and lists ports of this machine
+//!   calls       system calls that a container's filter leaves to us
+//!   credentials  what a thread may do while it works for a user
 //!   agent       the socket of an SSH agent that is outside
 //!   system/     identity, clock, metrics, the end of the machine
 //!   memory      the machine's memory, as /proc shows it
@@ -25,6 +27,7 @@ mod arguments;
 mod blocking;
 mod cgroup;
 mod dispatch;
+mod credentials;
 mod files;
 mod flush;
 mod lent;

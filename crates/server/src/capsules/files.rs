@@ -113,6 +113,7 @@ pub async fn read(
         path: at.path()?,
         offset: 0,
         length: None,
+        user: None,
     };
     let (_, content) = desk(app, caller)
         .call(verb::Read { id: id(&one)?, ask })
@@ -154,6 +155,7 @@ pub async fn mkdir(
     let ask = MakeDirectory {
         path: at.path()?,
         mode: None,
+        user: None,
     };
     let made = desk(app, caller)
         .call(verb::Mkdir { id: id(&one)?, ask })
@@ -172,6 +174,7 @@ pub async fn remove(
     let ask = RemoveFile {
         path: at.path()?,
         recursive: true,
+        user: None,
     };
     desk(app, caller)
         .call(verb::Remove { id: id(&one)?, ask })
