@@ -43,8 +43,7 @@ pub const TOOLS: &[Tool] = &[
                 "readiness",
                 r#"{"type":"object","properties":{"type":{"type":"string","enum":["file","tcp","http","command","log"]},"path":{"type":"string"},"port":{"type":"integer","minimum":1,"maximum":65535},"command":{"type":"string"},"pattern":{"type":"string"}},"required":["type"],"description":"file: path; tcp: port; http: port, path; command: command; log: pattern."}"#,
             ),
-            text("ready_file", limits::PATH_BYTES.max)
-                ,
+            text("ready_file", limits::PATH_BYTES.max),
             text("ready_tcp", 255),
             text("ready_http", 2048),
             text("ready_command", 4096),
