@@ -59,6 +59,7 @@ impl Gate<'_> {
             self.config.defaults.idle_seconds,
         )?;
         check_env(&request.env)?;
+        crate::labels::labels(&request.labels)?;
         if request.template.is_some() {
             return Err(Error::internal("a template was not filled in"));
         }
@@ -141,6 +142,7 @@ impl Gate<'_> {
             named: request.sandbox_id.is_some(),
             launch: Launch {
                 environment: sandbox.environment.clone(),
+            labels: request.labels,
                 root: root.path,
                 wants_sudo: root.wants_sudo,
                 limits,

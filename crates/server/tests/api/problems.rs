@@ -85,3 +85,10 @@ async fn whatever_refuses_a_request_answers_with_a_problem() {
         assert!(body["error"]["kind"].is_string(), "{line}: {answer}");
     }
 }
+        // Clients of host agents know errors by a code.
+        let theirs = line.contains("/v1/capsules");
+        assert_eq!(
+            body["error"]["code"].is_string(),
+            theirs,
+            "{line}: {answer}"
+        );
