@@ -25,8 +25,10 @@ pub async fn read_long_json<T: DeserializeOwned>(body: Body) -> Result<T, Fault>
 
 async fn read_json_of<T: DeserializeOwned>(body: Body, most: u64) -> Result<T, Fault> {
     let bytes = read_limited(body, most).await?;
-    let text: &[u8] = if bytes.is_empty() { b"{}" } else { &bytes };
-    Ok(parse_json(text)?)
+    match bytes.is_empty() {
+        true => Err(motu_api::address::no_body().into()),
+        false => Ok(parse_json(&bytes)?),
+    }
 }
 
 /// The most bytes of a body. A text at its own limit may be several times as long when JSON
