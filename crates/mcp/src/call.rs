@@ -2,6 +2,8 @@
 
 use crate::Shared;
 use crate::arguments::Arguments;
+use motu_core::call::CallRequest;
+use motu_core::verb::{self, Ask as _, Verb as _};
 use motu_core::{Error, Result, TerminalId, Verbs};
 use rmcp::model::{InputRequiredResult, InputResponses, ProtocolVersion};
 use rmcp::service::{RequestContext, RoleServer};
@@ -45,6 +47,20 @@ pub struct Call {
 impl Call {
     pub fn service(&self) -> &dyn Verbs {
         &*self.shared.service
+    }
+
+    /// The error of a request that cannot be read. A typed call is made all the same: it fails with
+    /// what is wrong, is recorded, and its error says where.
+    pub async fn unread(&self, verb: &str, error: Error) -> Error {
+        let misread = CallRequest::misread(&error);
+        let Some(request) = misread.filter(|_| verb == verb::Call::INFO.name) else {
+            return error;
+        };
+        let request = CallRequest {
+            policy: self.shared.options.policy.clone(),
+            ..request
+        };
+        self.service().call(request).await.err().unwrap_or(error)
     }
 
     /// The session that a name means here: this server's own, unless it was asked to share it.

@@ -26,7 +26,7 @@ const SECRETS: Field = nested(
 );
 const STATE: Field = nested(
     "state",
-    r#"{"type":"object","properties":{"retention":{"enum":["destroy","stop","cold","snapshot"]},"ttl_seconds":{"type":"integer"}},"required":["retention"],"additionalProperties":false,"description":"What becomes of the machine: destroy, unless something must be kept."}"#,
+    r#"{"type":"object","properties":{"retention":{"enum":["destroy","stop","cold","snapshot"]},"ttl_seconds":{"type":"integer"},"from":{"type":"string"}},"required":["retention"],"additionalProperties":false,"description":"What becomes of the machine: destroy, unless something must be kept. from: the sandbox_id of a call that kept its state, to go on with it."}"#,
 )
 .required();
 const LIMITS: Field = nested(
@@ -82,8 +82,13 @@ async fn call(call: &Call, mut arguments: Arguments) -> Result<Answer, Stop> {
     if let Some(script) = arguments.text("command") {
         arguments.0["command"] = json!(["/bin/sh", "-c", script]);
     }
-    let request: CallRequest = serde_json::from_value(Value::Object(arguments.0))
-        .map_err(|error| Error::invalid(misread(error)))?;
+    let request: CallRequest = match serde_json::from_value(Value::Object(arguments.0)) {
+        Ok(request) => request,
+        Err(error) => {
+            let error = Error::invalid(misread(error));
+            return Err(call.unread("call", error).await.into());
+        }
+    };
     let request = CallRequest {
         policy: call.shared.options.policy.clone(),
         ..request
