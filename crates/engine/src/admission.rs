@@ -66,22 +66,27 @@ impl Gate<'_> {
         if let Some(workdir) = &request.workdir {
             check_workdir(workdir)?;
         }
-        let runtime = self
-            .runtimes
-            .choose(Demand {
-                runtime: request.runtime.as_deref().unwrap_or(&self.config.runtime),
-                floor: self
-                    .config
-                    .min_isolation
-                    .max(request.isolation.unwrap_or(motu_core::Isolation::None)),
-                allow_host_compat: request.allow_host_compat,
-                accel: self.accel(request.accel),
-                setuid: match &request.root {
-                    Some(root) => root.wants_sudo,
-                    None => self.wants_setuid(&request.environment).await,
-                },
-            })
-            .await?;
+        let demand = Demand {
+            runtime: request.runtime.as_deref().unwrap_or(&self.config.runtime),
+            floor: self
+                .config
+                .min_isolation
+                .max(request.isolation.unwrap_or(motu_core::Isolation::None)),
+            allow_host_compat: request.allow_host_compat,
+            accel: self.accel(request.accel),
+            setuid: match &request.root {
+                Some(root) => root.wants_sudo,
+                None => self.wants_setuid(&request.environment).await,
+            },
+        };
+        let runtime = self.runtimes.choose(demand).await?;
+        let runtime = match self.installable(runtime.as_ref(), &request).await {
+            Ok(()) => runtime,
+            Err(error) => {
+                let host = self.runtimes.without_environment(demand).await;
+                host.ok_or(error)?
+            }
+        };
         if request.keep && !runtime.capabilities().keep {
             return Err(runtime.cannot("keep its disks").hint(hint![
                 "leave ",
@@ -212,6 +217,28 @@ impl Gate<'_> {
             policy: known.reference(),
             rules,
         }))
+    }
+
+    /// Fails where the environment is not installed and cannot be: before anything is fetched, with
+    /// what an administrator can do about it.
+    async fn installable(&self, runtime: &dyn Runtime, request: &CreateSandbox) -> Result<()> {
+        let name = &request.environment;
+        let needed = request.root.is_none() && runtime.capabilities().uses_environment;
+        if !needed || name.is_empty() {
+            return Ok(());
+        }
+        let resolved = self.environments.resolve(name).await;
+        if !matches!(resolved, Err(EnvironmentError::NotInstalled { .. })) {
+            return Ok(());
+        }
+        match self.environments.check() {
+            Err(error @ EnvironmentError::NoIdMap(_)) => {
+                let error = environment_error(error);
+                let message = format!("{name} is not installed, and cannot be: {}", error.message);
+                Err(Error { message, ..error })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Whether an environment needs setuid programs (sudo). One that is not installed is reported
