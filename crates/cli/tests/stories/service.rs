@@ -458,6 +458,20 @@ fn capsules_are_sandboxes_in_the_shape_of_host_agents() {
 }
 
 #[test]
+fn what_never_ends_can_be_kept_alive() {
+    let host = Host::new("");
+    let key = host.key(&["--project", "acme"]);
+    let made = json!({"environment": "busybox"});
+    let made = host.call(&key, Ask::post("/v1/workspaces", made));
+    let id = made.json["workspace_id"].as_str().unwrap();
+    let alive = format!("/v1/sandboxes/{id}/keepalive");
+    let alive = host.call(&key, Ask::post(&alive, json!({"idle_seconds": 60})));
+    assert_eq!(alive.status, 200, "{alive}");
+    assert_eq!(alive.json["idle_seconds"], 60, "{alive}");
+    assert_eq!(alive.json["expires_at"], serde_json::Value::Null, "{alive}");
+}
+
+#[test]
 fn requests_made_from_the_document_are_understood() {
     let root = motu_testkit::root();
     let python = root.join("target/clients/schemathesis/bin/python");
