@@ -65,10 +65,9 @@ impl Origin {
         if !bare || authority.as_str().contains('@') {
             return None;
         }
-        let port = match authority.port() {
-            Some(port) => port.as_str().parse().ok()?,
-            None if authority.as_str().ends_with(':') => return None,
-            None => usual,
+        let port = match authority.as_str().strip_prefix(authority.host())? {
+            "" => usual,
+            port => port.strip_prefix(':')?.parse().ok()?,
         };
         Some(Origin {
             scheme,
