@@ -1,8 +1,6 @@
 //! A program to run, however it is asked for.
 
 use crate::files::decode_base64;
-use crate::hint;
-use crate::hint::field;
 use crate::{Error, Result};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -57,11 +55,8 @@ impl Program {
             (Some(text), None) => Bytes::from(text.clone()),
             (None, Some(text)) => decode_base64(text)?,
             (Some(_), Some(_)) => {
-                return Err(Error::invalid("input is given twice").hint(hint![
-                    field("input"),
-                    " or ",
-                    field("input_base64")
-                ]));
+                return Err(Error::invalid("input is given twice")
+                    .hint("give it as text, or as bytes in base64"));
             }
         };
         match self.stdin {
@@ -69,7 +64,7 @@ impl Program {
             true => Err(Error::invalid(
                 "standard input is given with the request and also stays open for the caller",
             )
-            .hint(hint!["leave ", field("stdin"), " out"])),
+            .hint("give all of it with the request, or none")),
         }
     }
 
