@@ -44,9 +44,11 @@ fn a_build_reaches_what_its_policy_names_and_nothing_else() {
     assert!(!told.stdout.contains("page of other"), "{told}");
     let why = "the policy test refused it other.example";
     assert!(told.stdout.contains(why), "{told}");
-    let error: serde_json::Value =
-        serde_json::from_str(told.stdout.lines().last().unwrap()).unwrap();
-    assert_eq!(error["error"]["details"]["refused"][0], "other.example");
+    let (_, refused) = told.stdout.split_once("\"refused\": [").unwrap();
+    assert!(
+        refused.trim_start().starts_with("\"other.example\""),
+        "{told}"
+    );
     // Without a policy there is no network, and the cached result of a build with a policy is not
     // used.
     let told = build(&world, &text, &[]);
