@@ -28,6 +28,7 @@ use bytes::Bytes;
 use check::{Checked, check};
 use futures_util::StreamExt;
 use futures_util::stream;
+use jiff::{SignedDuration, Timestamp};
 use motu_core::call::{
     CallDestination, CallNetworkMode, CallRequest, CallResult, Failure, FailureClass, OutputFile,
     Retention, SecretRef, WORK,
@@ -37,8 +38,8 @@ use motu_core::exec::{ExecResult, ExecSession};
 use motu_core::files::{GuestPath, ReadRange, WriteOptions};
 use motu_core::policy::{self, PolicyRef};
 use motu_core::sandbox::{CreateSandbox, Sandbox, State};
-use motu_core::workspace::{CreateWorkspace, SaveAs, UpdateWorkspace, WORKSPACE};
-use motu_core::{Error, ErrorKind, Isolation, Result, SandboxId, Workspaces as _};
+use motu_core::workspace::{CommandRecord, CreateWorkspace, SaveAs, UpdateWorkspace, WORKSPACE};
+use motu_core::{Error, ErrorKind, Isolation, Result, SandboxId, Workspaces as _, limits};
 use state::{Claims, Taken};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -141,6 +142,10 @@ impl Calls {
             }
         };
         drop(served);
+        if checked.retention != Retention::Destroy {
+            let words = request.command.iter().map(|word| given.redact(word));
+            self.remember(&machine, words.collect(), &ran).await;
+        }
         let files_out = read_out(&machine, &checked, &known.policy.call, &given).await;
         let kept = self.settle(&machine, checked.retention).await;
         Ok(self.answer(machine, &checked, known.reference(), (ran, files_out, kept)))
@@ -249,6 +254,33 @@ impl Calls {
                 self.workspaces.stop_workspace(id).await?;
                 Ok(Some(snapshot.snapshot_name))
             }
+        }
+    }
+
+    /// Adds the command to the history of the workspace that keeps its state.
+    async fn remember(&self, machine: &Machine, command: Vec<String>, ran: &ExecResult) {
+        let most = limits::HISTORY_OUTPUT_BYTES.max as usize;
+        let cut = |text: &str| text[..text.floor_char_boundary(most)].to_string();
+        let status = match ran.timed_out {
+            true => "timed_out",
+            false => "exited",
+        };
+        let record = CommandRecord {
+            sequence: 0,
+            command,
+            workdir: WORK.to_string(),
+            exit_code: (!ran.timed_out).then_some(ran.exit_code),
+            status: status.to_string(),
+            stdout: cut(&ran.stdout),
+            stderr: cut(&ran.stderr),
+            truncated: ran.truncated || ran.stdout.len().max(ran.stderr.len()) > most,
+            duration_ms: ran.duration_ms,
+            started_at: Timestamp::now() - SignedDuration::from_millis(ran.duration_ms as i64),
+            checkpoint: None,
+        };
+        let store = &self.sandboxes.shared.store;
+        if let Err(error) = store.begin_command(&machine.id, record).await {
+            tracing::warn!(id = %machine.id, %error, "could not add a call to the history");
         }
     }
 

@@ -41,6 +41,9 @@ fn the_next_call_goes_on_with_what_the_last_one_kept() {
     }
     let snapshots = world.story.motu(&["workspace", "snapshot", "list", id]);
     assert!(snapshots.stdout.contains("call-2"), "{snapshots}");
+    let logs = world.story.motu(&["logs", id]);
+    assert!(logs.stdout.contains("one\nstop\ncold\n"), "{logs}");
+    assert_eq!(logs.stdout.matches("cat file").count(), 4, "{logs}");
     // What does not fit is refused, and the state stays as it was.
     let last = keeps("cat file", Some(id), "destroy");
     for wrong in [
