@@ -86,6 +86,7 @@ pub fn from_body<A: Ask>(body: &[u8]) -> Result<A> {
         true => return Err(no_body()),
         false => body,
     };
+    check_object(body)?;
     let wrong = |error: serde_json::Error| unreadable("request", &error);
     if A::GUEST_PATHS.is_empty() {
         return read_json(body).map_err(wrong);
@@ -110,6 +111,15 @@ pub fn from_body<A: Ask>(body: &[u8]) -> Result<A> {
 pub fn no_body() -> Error {
     Error::invalid("the request has no body")
         .hint("send its fields as JSON; `{}` leaves all of them at their defaults")
+}
+
+/// Refuses what is no JSON object: a list would be read as the fields in their order, and an empty
+/// one as all defaults.
+pub fn check_object(body: &[u8]) -> Result<()> {
+    match body.trim_ascii_start().first() {
+        Some(b'{') => Ok(()),
+        _ => Err(Error::invalid("the request is not a JSON object")),
+    }
 }
 
 /// Reads JSON, in which a whole number may be written as `1.0`: to JSON Schema it is an integer.
@@ -233,7 +243,10 @@ mod tests {
         assert_eq!(from_body::<Nothing>(b""), Ok(Nothing {}));
         let refused = from_body::<CreateKey>(b"").unwrap_err();
         assert_eq!(refused.message, "the request has no body");
-        assert!(from_body::<CreateKey>(b"{}").is_ok());
+        assert!(from_body::<CreateKey>(b" {}").is_ok());
+        for wrong in ["[]", "[null]", "null", " ", "1"] {
+            assert!(from_body::<CreateKey>(wrong.as_bytes()).is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -27,7 +27,10 @@ async fn read_json_of<T: DeserializeOwned>(body: Body, most: u64) -> Result<T, F
     let bytes = read_limited(body, most).await?;
     match bytes.is_empty() {
         true => Err(motu_api::address::no_body().into()),
-        false => Ok(parse_json(&bytes)?),
+        false => {
+            motu_api::address::check_object(&bytes)?;
+            Ok(parse_json(&bytes)?)
+        }
     }
 }
 

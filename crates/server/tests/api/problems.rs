@@ -74,6 +74,8 @@ async fn whatever_refuses_a_request_answers_with_a_problem() {
         ("GET /v1/sandboxes/sb-a/ports/99999/", "", 400),
         ("GET /v1/sandboxes/%ff/ports/80/", "", 400),
         ("POST /v1/keys", "", 400),
+        ("POST /v1/keys", "[]", 400),
+        ("POST /v1/run", "[]", 400),
         ("POST /v1/sandboxes", "", 400),
         ("PUT /v1/secrets/key", "", 400),
         ("POST /v1/sandboxes/sb-a/fork", "", 400),
@@ -82,7 +84,6 @@ async fn whatever_refuses_a_request_answers_with_a_problem() {
         ("POST /v1/environments/build", "", 400),
         ("POST /v1/templates/none/build", "{}", 404),
         ("POST /v1/environments/none/pull", "", 404),
-        ("POST /v1/capsules", "{}", 400),
         ("GET /v1/capsules/missing", "", 404),
         ("GET /v1/capsules/%ff", "", 400),
         ("PUT /v1/capsules", "", 405),
@@ -99,8 +100,6 @@ async fn whatever_refuses_a_request_answers_with_a_problem() {
         assert_eq!(content_type, "application/problem+json", "{line}: {answer}");
         assert_eq!(body["status"], json!(status), "{line}: {answer}");
         assert!(body["error"]["kind"].is_string(), "{line}: {answer}");
-    }
-}
         // Clients of host agents know errors by a code.
         let theirs = line.contains("/v1/capsules");
         assert_eq!(
@@ -108,3 +107,5 @@ async fn whatever_refuses_a_request_answers_with_a_problem() {
             theirs,
             "{line}: {answer}"
         );
+    }
+}
