@@ -116,7 +116,11 @@ const NEEDED: &[(&str, &[&str])] = &[
 const HOST_CHARS: u64 = 253;
 
 /// Texts that may not be empty where they are given.
-const WORDS: &[(&str, &str)] = &[("SecretSource", "value"), ("CommitSandbox", "name")];
+const WORDS: &[(&str, &str)] = &[
+    ("SecretSource", "value"),
+    ("CommitSandbox", "name"),
+    ("TemplateDefinition", "environment"),
+];
 
 /// Lists that may not be empty.
 const FILLED: &[(&str, &str)] = &[
