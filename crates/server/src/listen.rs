@@ -495,8 +495,9 @@ mod tests {
         };
         let key = (API_KEY, "motu_x");
         let found = Some("Bearer motu_x".to_string());
-        assert_eq!(sent(&[key.clone()], false), found);
-        assert_eq!(sent(&[key.clone()], true), found);
+        let alone = std::slice::from_ref(&key);
+        assert_eq!(sent(alone, false), found);
+        assert_eq!(sent(alone, true), found);
         // `Authorization` is what counts where both are there.
         let both = [key.clone(), (AUTHORIZATION, "Bearer motu_y")];
         assert_eq!(sent(&both, false).as_deref(), Some("Bearer motu_y"));
