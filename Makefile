@@ -1,6 +1,6 @@
 # Two commands matter: `make demo` and `make test`. The rest is for daily work.
 
-.PHONY: help dist demo test quick check build bench fuzz fuzz-keep programs conformance mutants schemathesis chaos hosts arm64 pjdfstest setup fresh clean-home
+.PHONY: help dist demo test quick check build bench fuzz fuzz-keep programs conformance mutants schemathesis chaos hosts arm64 pjdfstest setup fresh peers clean-home
 
 help:
 	@echo "make demo    install what the machine lacks, build, and show motu at work"
@@ -17,6 +17,7 @@ help:
 	@echo "make schemathesis   requests made from the API document, for longer (SECONDS=600)"
 	@echo "make pjdfstest   all of pjdfstest on / and /workspace of every runtime"
 	@echo "make hosts   a Debian with cgroups 2 alone, and every QEMU of Debian's suites (an hour); writes docs/hosts.md"
+	@echo "make peers   other people's clients and their own tests, unmodified, against a daemon of ours (the network is needed)"
 	@echo "make arm64   compile and link for aarch64; what is in every machine is tested under qemu-user"
 	@echo "make fresh   everything that tools/setup test gets, on a minimal Debian, downloaded and built there"
 	@echo "make chaos   clients that write while everything is killed (SECONDS=300)"
@@ -97,6 +98,12 @@ hosts:
 	tools/hosts/table
 
 arm64:
+peers:
+	@tools/setup
+	cargo build --release -p motu
+	tools/peers/wrenn target/release/motu
+	tools/peers/pyro target/release/motu
+
 	@tools/room 8
 	@tools/setup arm64
 	tools/hosts/arm64

@@ -172,6 +172,8 @@ class Verbs:
         value, whole = name, False
         if wire == "command" and "mode" in all_fields:
             kind, value, whole = "str | Sequence[str]", f"wire.command({name})", True
+        elif wire == "input" and "input_base64" in all_fields:
+            kind, value, whole = "str | bytes", f'wire.path("{wire}", {name})', True
         elif f"{wire}_base64" in all_fields:
             kind, value, whole = "str | bytes | os.PathLike[str]", f'wire.path("{wire}", {name})', True
         elif verb in SHORT_IN.get(wire, ()):

@@ -4,11 +4,12 @@
 //! `path_base64` instead of `path`. In Rust both are one field.
 
 use motu_core::shown::misread;
-use motu_core::verb::{Ask, Verb};
+use motu_core::verb::{Ask, Nothing, Verb};
 use motu_core::{Error, Result};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
+use std::any::TypeId;
 
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.');
 
@@ -76,9 +77,16 @@ pub fn from_query<A: Ask>(query: &str) -> Result<A> {
     serde_urlencoded::from_str(query).map_err(|error| unreadable("query", &error))
 }
 
-/// Decodes a request from a body; an empty body means `{}`.
+/// Decodes a request from a body. Only a verb without a request takes an empty one: a body that was
+/// lost on its way must not ask for all defaults.
 pub fn from_body<A: Ask>(body: &[u8]) -> Result<A> {
-    let body: &[u8] = if body.is_empty() { b"{}" } else { body };
+    let asks_nothing = TypeId::of::<A>() == TypeId::of::<Nothing>();
+    let body: &[u8] = match body.is_empty() {
+        true if asks_nothing => b"{}",
+        true => return Err(no_body()),
+        false => body,
+    };
+    check_object(body)?;
     let wrong = |error: serde_json::Error| unreadable("request", &error);
     if A::GUEST_PATHS.is_empty() {
         return read_json(body).map_err(wrong);
@@ -97,6 +105,21 @@ pub fn from_body<A: Ask>(body: &[u8]) -> Result<A> {
         }
     }
     serde_json::from_value(Value::Object(fields)).map_err(wrong)
+}
+
+/// The error for a request whose body is needed and empty.
+pub fn no_body() -> Error {
+    Error::invalid("the request has no body")
+        .hint("send its fields as JSON; `{}` leaves all of them at their defaults")
+}
+
+/// Refuses what is no JSON object: a list would be read as the fields in their order, and an empty
+/// one as all defaults.
+pub fn check_object(body: &[u8]) -> Result<()> {
+    match body.trim_ascii_start().first() {
+        Some(b'{') => Ok(()),
+        _ => Err(Error::invalid("the request is not a JSON object")),
+    }
 }
 
 /// Reads JSON, in which a whole number may be written as `1.0`: to JSON Schema it is an integer.
@@ -184,7 +207,8 @@ fn twice(name: &str) -> Error {
 mod tests {
     use super::*;
     use motu_core::files::{AtPath, GuestPath, MakeDirectory, MoveFile};
-    use motu_core::verb::{DeleteSnapshot, Nothing, Verb};
+    use motu_core::key::CreateKey;
+    use motu_core::verb::DeleteSnapshot;
 
     #[test]
     fn parts_are_encoded() {
@@ -207,9 +231,21 @@ mod tests {
                 from: path.clone(),
                 to: path,
                 overwrite: true,
+                user: None,
             };
             let body = serde_json::to_vec(&outward(&ask).unwrap()).unwrap();
             assert_eq!(from_body::<MoveFile>(&body), Ok(ask));
+        }
+    }
+
+    #[test]
+    fn only_a_verb_without_a_request_takes_an_empty_body() {
+        assert_eq!(from_body::<Nothing>(b""), Ok(Nothing {}));
+        let refused = from_body::<CreateKey>(b"").unwrap_err();
+        assert_eq!(refused.message, "the request has no body");
+        assert!(from_body::<CreateKey>(b" {}").is_ok());
+        for wrong in ["[]", "[null]", "null", " ", "1"] {
+            assert!(from_body::<CreateKey>(wrong.as_bytes()).is_err(), "{wrong}");
         }
     }
 

@@ -5,12 +5,14 @@
 //! be returned in several pieces; only JSON frames are reassembled.
 
 use bytes::{Buf, Bytes, BytesMut};
-use motu_core::Error;
+use motu_core::{Error, limits};
 
 /// The length of a header.
 pub const HEADER_BYTES: usize = 5;
 /// The maximum length of a payload; longer data is sent in several frames.
 pub const MAX_PAYLOAD: usize = 1 << 20;
+/// The maximum length of a message, which is one frame: a request may carry long arguments.
+pub const MAX_MESSAGE: usize = limits::REQUEST_BODY_BYTES.max as usize;
 
 /// The kind of a payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +26,14 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// The longest payload.
+    pub fn most(self) -> usize {
+        match self {
+            Kind::Json => MAX_MESSAGE,
+            Kind::Data | Kind::Stderr => MAX_PAYLOAD,
+        }
+    }
+
     fn byte(self) -> u8 {
         match self {
             Kind::Json => 0,
@@ -68,9 +78,9 @@ impl Frame {
     }
 }
 
-/// The header of a payload, which is at most [`MAX_PAYLOAD`] long.
+/// The header of a payload, which is at most [`Kind::most`] long.
 pub fn header(kind: Kind, length: usize) -> [u8; HEADER_BYTES] {
-    debug_assert!(length <= MAX_PAYLOAD);
+    debug_assert!(length <= kind.most());
     let length = (length as u32).to_be_bytes();
     [kind.byte(), length[0], length[1], length[2], length[3]]
 }
@@ -167,9 +177,10 @@ impl Decoder {
         let kind = Kind::parse(self.head[0])?;
         let length = u32::from_be_bytes([self.head[1], self.head[2], self.head[3], self.head[4]]);
         let length = length as usize;
-        if length > MAX_PAYLOAD {
+        let most = kind.most();
+        if length > most {
             return Err(Error::invalid(format!(
-                "the stream holds a frame of {length} bytes; the most is {MAX_PAYLOAD}"
+                "the stream holds a frame of {length} bytes; the most is {most}"
             )));
         }
         self.current = Some((kind, length));

@@ -53,6 +53,7 @@ pub async fn open(path: &Path) -> Result<Arc<Engine>> {
         guest: Bytes::from_static(GUEST),
         home: home.path().to_path_buf(),
         usual_disk_mib: config.defaults.disk_mib,
+        program: config.gvisor.program.clone(),
     });
     let docker = Docker::new(motu_docker::Settings {
         guest: Bytes::from_static(GUEST),

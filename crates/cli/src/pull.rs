@@ -4,8 +4,8 @@ use crate::failure::Reader;
 use crate::show;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use motu_api::Client;
-use motu_core::report::{Environment, ProgressEvent};
-use motu_core::{Error, ErrorKind, Result, Service};
+use motu_core::report::{Environment, ProgressEvent, not_installed};
+use motu_core::{Error, Result, Service};
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 
 /// Whether an error says that an environment is known and only not installed.
 pub fn would_help(error: &Error) -> bool {
-    error.kind == ErrorKind::NotFound && error.details["installed"] == false
+    not_installed(error).is_some()
 }
 
 /// Pulls an environment and shows its steps to a person.

@@ -207,6 +207,7 @@ impl Life {
                 StatFile {
                     path,
                     follow: false,
+                    user: None,
                 },
             )
             .await

@@ -70,6 +70,7 @@ async fn tidy(life: &Life, shared: &Shared) {
         let remove = RemoveFile {
             path: GuestPath::new(entry.path.clone()).expect("the path is absolute"),
             recursive: true,
+            user: None,
         };
         life.engine.remove_file(id, remove).await.expect("removed");
     }

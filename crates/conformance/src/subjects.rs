@@ -97,6 +97,7 @@ pub fn gvisor() -> Result<Subject, Skip> {
             guest: guest.clone(),
             home: home.to_path_buf(),
             usual_disk_mib: limits::DISK_MIB.default,
+            program: None,
         }))
     };
     works("gvisor", &make)?;

@@ -63,6 +63,7 @@ impl<'a> Asks<'a> {
         let stat = StatFile {
             path: self.path(name)?,
             follow: false,
+            user: None,
         };
         match self.service.stat(self.id(), stat).await {
             Ok(_) => Ok(true),

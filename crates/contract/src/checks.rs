@@ -172,7 +172,11 @@ pub(crate) async fn stat(asks: &Asks<'_>) -> Broken {
     asks.write("dir/file", b"12345").await?;
     let stat = async |name: &str| {
         let path = asks.path(name)?;
-        let stat = StatFile { path, follow: true };
+        let stat = StatFile {
+            path,
+            follow: true,
+            user: None,
+        };
         asks.service.stat(asks.id(), stat).await.map_err(told)
     };
     let file = stat("dir/file").await?;
@@ -223,6 +227,7 @@ pub(crate) async fn move_file(asks: &Asks<'_>) -> Broken {
         from: asks.path("moved-from")?,
         to: asks.path("moved-to")?,
         overwrite: true,
+        user: None,
     };
     asks.service
         .move_file(asks.id(), wanted)
@@ -246,7 +251,14 @@ pub(crate) async fn chmod(asks: &Asks<'_>) -> Broken {
         let path = asks.path("script")?;
         let changed = asks
             .service
-            .chmod(asks.id(), ChangeMode { path, mode })
+            .chmod(
+                asks.id(),
+                ChangeMode {
+                    path,
+                    mode,
+                    user: None,
+                },
+            )
             .await;
         same("the mode", changed.map_err(told)?.mode, mode)?;
     }
@@ -257,7 +269,11 @@ pub(crate) async fn delete(asks: &Asks<'_>) -> Broken {
     asks.write("gone/file", b"").await?;
     let remove = async |name: &str, recursive| {
         let path = asks.path(name)?;
-        let remove = RemoveFile { path, recursive };
+        let remove = RemoveFile {
+            path,
+            recursive,
+            user: None,
+        };
         Ok::<_, String>(asks.service.remove_file(asks.id(), remove).await)
     };
     if remove("gone", false).await?.is_ok() {
@@ -341,7 +357,11 @@ pub(crate) async fn after_destroy(asks: &Asks<'_>) -> Broken {
         Err(error) => same("the error of a command", error.kind, ErrorKind::NotFound)?,
     }
     let path = asks.path("large")?;
-    let stat = StatFile { path, follow: true };
+    let stat = StatFile {
+        path,
+        follow: true,
+        user: None,
+    };
     match asks.service.stat(asks.id(), stat).await {
         Ok(_) => Err("its files are there".to_string()),
         Err(error) => same("the error of a file", error.kind, ErrorKind::NotFound),

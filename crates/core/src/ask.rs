@@ -65,6 +65,17 @@ pub trait Ask:
     fn wants_host(&self) -> bool {
         false
     }
+
+    /// A request that fails with this error, which says why a face could not read what it was
+    /// given. Only for verbs whose failures are all recorded.
+    fn misread(_: &Error) -> Option<Self> {
+        None
+    }
+
+    /// Completes the error of a call that failed with what its verb promises of errors.
+    fn failed(error: Error) -> Error {
+        error
+    }
 }
 
 /// The request of a verb that needs none.

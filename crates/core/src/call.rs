@@ -4,7 +4,7 @@ use crate::ask::Ask;
 use crate::bounds::Bounds;
 use crate::policy::PolicyRef;
 use crate::size::Size;
-use crate::{ErrorKind, Isolation, Project, Result, SandboxId};
+use crate::{Error, ErrorKind, Isolation, Project, Result, SandboxId, limits};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -48,6 +48,44 @@ pub struct CallRequest {
     /// The policy that applies; `none` when missing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<String>,
+    /// Set by a face that could not read the request: the call fails with this. So it is recorded
+    /// and classified like any other that fails.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(ignore)]
+    pub misread: Option<Misread>,
+}
+
+/// Why a request cannot be read.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Misread {
+    pub message: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
+    /// The field that is wrong, if it is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub field: Option<String>,
+    /// It is longer than requests may be.
+    pub too_long: bool,
+}
+
+impl Misread {
+    pub fn error(&self) -> Error {
+        let (kind, mut details) = match self.too_long {
+            true => {
+                let limit = limits::REQUEST_BODY_BYTES.name;
+                (ErrorKind::Limit, serde_json::json!({ "limit": limit }))
+            }
+            false => (ErrorKind::Invalid, serde_json::json!({})),
+        };
+        if let Some(field) = &self.field {
+            details["field"] = field.clone().into();
+        }
+        let hint = self.hint.as_deref();
+        Error::new(kind, &self.message)
+            .hint(hint.unwrap_or("docs/calls.md lists the fields"))
+            .details(details)
+    }
 }
 
 /// A file that a call brings along.
@@ -101,11 +139,15 @@ pub struct SecretRef {
     pub name: String,
 }
 
-/// What becomes of a call's state.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+/// Where a call's state comes from, and what becomes of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CallState {
     pub retention: Retention,
+    /// The `sandbox_id` of a call that kept its state: this call goes on with it, and says anew
+    /// what becomes of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<SandboxId>,
     /// How long what is kept stays.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl_seconds: Option<u64>,
@@ -259,15 +301,47 @@ pub enum FailureClass {
 
 impl FailureClass {
     /// The class of a call that ended in an error.
-    pub fn of(kind: ErrorKind) -> FailureClass {
-        match kind {
-            ErrorKind::Denied => FailureClass::PolicyDenial,
+    pub fn of(error: &Error) -> FailureClass {
+        match error.kind {
+            ErrorKind::Denied | ErrorKind::Unauthenticated => FailureClass::PolicyDenial,
             ErrorKind::Invalid | ErrorKind::NotFound | ErrorKind::Unsupported => {
                 FailureClass::ValidationFailure
             }
+            ErrorKind::Limit => match error.details["limit"].as_str() {
+                Some(name) if name == limits::REQUEST_BODY_BYTES.name => {
+                    FailureClass::ValidationFailure
+                }
+                // A machine that met a limit of its own: what ran in it asked for too much.
+                _ if error.details["state"].is_string() => FailureClass::GuestCommandFailure,
+                // A quota, or what the host may hold.
+                _ => FailureClass::PolicyDenial,
+            },
             ErrorKind::Timeout => FailureClass::Timeout,
             ErrorKind::Cleanup => FailureClass::CleanupFailure,
-            _ => FailureClass::TransportFailure,
+            ErrorKind::Conflict
+            | ErrorKind::Unavailable
+            | ErrorKind::Transport
+            | ErrorKind::Internal => FailureClass::TransportFailure,
+        }
+    }
+
+    /// What to do about an error of this class.
+    fn advice(self, kind: ErrorKind) -> &'static str {
+        match (self, kind) {
+            (FailureClass::PolicyDenial, ErrorKind::Unauthenticated) => {
+                "no: with a key that is good"
+            }
+            (FailureClass::PolicyDenial, ErrorKind::Limit) => {
+                "later, when less is in use, or with a higher limit from the operator"
+            }
+            (FailureClass::TransportFailure, ErrorKind::Conflict) => {
+                "yes, the same request, when what it waits for has ended"
+            }
+            // Whoever lost the connection does not know how far the call came.
+            (FailureClass::TransportFailure, ErrorKind::Transport) => {
+                "yes, the same request; if it was to keep its state, look first whether it did"
+            }
+            (class, _) => class.retry(),
         }
     }
 
@@ -289,6 +363,40 @@ impl FailureClass {
 impl Ask for CallRequest {
     const LONG: bool = true;
 
+    fn misread(error: &Error) -> Option<CallRequest> {
+        let read = matches!(error.kind, ErrorKind::Invalid | ErrorKind::Limit);
+        read.then(|| CallRequest {
+            misread: Some(Misread {
+                message: error.message.clone(),
+                hint: error.hint.clone(),
+                field: error.details["field"].as_str().map(str::to_string),
+                too_long: error.kind == ErrorKind::Limit,
+            }),
+            ..CallRequest::default()
+        })
+    }
+
+    /// Adds the class of the failure and what to do about it.
+    fn failed(error: Error) -> Error {
+        let mut details = match error.details.clone() {
+            serde_json::Value::Object(details) => details,
+            _ => serde_json::Map::new(),
+        };
+        if details.contains_key("class") {
+            return error;
+        }
+        let class = FailureClass::of(&error);
+        let advice = class.advice(error.kind);
+        details.insert("class".to_string(), serde_json::json!(class));
+        details.insert("retry".to_string(), advice.into());
+        error.details(details.into())
+    }
+
+    fn sandboxes(&mut self) -> Vec<&mut SandboxId> {
+        let from = self.state.as_mut().and_then(|state| state.from.as_mut());
+        from.into_iter().collect()
+    }
+
     fn belongs_to(&mut self, owner: &str) {
         self.owner = owner.to_string();
     }
@@ -305,5 +413,66 @@ impl Ask for CallRequest {
 
     fn environments(&mut self) -> Vec<&mut String> {
         self.image.iter_mut().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn every_error_has_a_class_and_keeps_what_it_said() {
+        for (kind, class) in [
+            (ErrorKind::Denied, "policy_denial"),
+            (ErrorKind::Unauthenticated, "policy_denial"),
+            (ErrorKind::Invalid, "validation_failure"),
+            (ErrorKind::Timeout, "timeout"),
+            (ErrorKind::Conflict, "transport_failure"),
+            (ErrorKind::Transport, "transport_failure"),
+            (ErrorKind::Unavailable, "transport_failure"),
+            (ErrorKind::Cleanup, "cleanup_failure"),
+        ] {
+            let error = Error::new(kind, "x").details(json!({"rule": "r"}));
+            let classed = CallRequest::failed(error);
+            assert_eq!(classed.details["class"], class);
+            assert_eq!(classed.details["rule"], "r");
+            assert!(classed.details["retry"].is_string());
+            assert_eq!(CallRequest::failed(classed.clone()), classed);
+        }
+    }
+
+    #[test]
+    fn a_limit_is_of_the_request_the_machine_or_the_operator() {
+        let classed = |details| {
+            let error = Error::limit("x").details(details);
+            CallRequest::failed(error).details
+        };
+        let quota = classed(json!({"limit": "quota_sandboxes"}));
+        assert_eq!(quota["class"], "policy_denial");
+        assert!(
+            quota["retry"]
+                .as_str()
+                .is_some_and(|retry| retry.starts_with("later"))
+        );
+        let long = classed(json!({"limit": "request_body_bytes"}));
+        assert_eq!(long["class"], "validation_failure");
+        let full = classed(json!({"sandbox_id": "sb-a", "state": "failed"}));
+        assert_eq!(full["class"], "guest_command_failure");
+    }
+
+    #[test]
+    fn a_request_that_cannot_be_read_is_still_a_call() {
+        let wrong = Error::invalid("env is no field").details(json!({"field": "env"}));
+        let call = CallRequest::misread(&wrong).expect("a call");
+        let sent = serde_json::to_string(&call).expect("JSON");
+        let call: CallRequest = serde_json::from_str(&sent).expect("a call");
+        let error = call.misread.expect("what was wrong").error();
+        assert_eq!(
+            (error.kind, error.message.as_str()),
+            (ErrorKind::Invalid, "env is no field")
+        );
+        assert_eq!(error.details["field"], "env");
+        assert_eq!(CallRequest::misread(&Error::unavailable("x")), None);
     }
 }

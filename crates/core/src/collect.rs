@@ -128,6 +128,7 @@ impl Collector {
             sandbox_id: sandbox.sandbox_id,
             environment: sandbox.environment,
             exit_code: exited.exit_code,
+            not_started: exited.not_started,
             signal: exited.signal,
             stdout,
             stderr,

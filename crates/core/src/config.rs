@@ -1,5 +1,6 @@
 //! The operator's settings: one TOML file, `config.toml`, in the state directory.
 
+mod gvisor;
 mod listen;
 mod otlp;
 mod qemu;
@@ -7,6 +8,7 @@ mod quota;
 mod registries;
 mod webhook;
 
+pub use gvisor::GvisorConfig;
 pub use listen::{Certificate, ListenConfig};
 pub use otlp::OtlpConfig;
 pub use qemu::QemuConfig;
@@ -47,6 +49,7 @@ pub struct Config {
     pub terminal: TerminalConfig,
     pub audit: AuditConfig,
     pub qemu: QemuConfig,
+    pub gvisor: GvisorConfig,
     pub docker: DockerConfig,
     pub http: HttpConfig,
     pub e2b: E2bConfig,
@@ -296,6 +299,7 @@ impl Default for Config {
             terminal: TerminalConfig::default(),
             audit: AuditConfig::default(),
             qemu: QemuConfig::default(),
+            gvisor: GvisorConfig::default(),
             docker: DockerConfig::default(),
             http: HttpConfig::default(),
             e2b: E2bConfig::default(),
@@ -399,6 +403,7 @@ impl Config {
             ("qemu", "kernel", &config.qemu.kernel),
             ("qemu", "modules", &config.qemu.modules),
             ("qemu", "kernel_package", &config.qemu.kernel_package),
+            ("gvisor", "program", &config.gvisor.program),
             ("http", "key_file", &config.http.key_file),
             ("http", "ca_file", &config.http.ca_file),
             ("e2b", "key_file", &config.e2b.key_file),

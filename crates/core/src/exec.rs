@@ -93,11 +93,26 @@ pub enum Channel {
     Stderr,
 }
 
+/// Why a program was not started at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum NotStarted {
+    /// There is no such program.
+    NoSuchProgram,
+    /// It is no program that this user may run here.
+    NotExecutable,
+    /// Its working directory is not there, or not for this user.
+    NoSuchDirectory,
+}
+
 /// How a command ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Exited {
     /// The exit code, or 128 + signal.
     pub exit_code: i32,
+    /// Set when nothing ran: the exit code and standard error are then ours, as a shell has them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_started: Option<NotStarted>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signal: Option<i32>,
     pub timed_out: bool,
@@ -158,6 +173,9 @@ pub struct ExecResult {
     pub workspace_id: Option<SandboxId>,
     pub environment: String,
     pub exit_code: i32,
+    /// Set when nothing ran: the exit code and standard error are then ours, as a shell has them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_started: Option<NotStarted>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signal: Option<i32>,
     pub stdout: String,
@@ -318,8 +336,12 @@ pub struct ProcessInput {
     pub close: bool,
 }
 
-impl Ask for ExecRequest {}
+impl Ask for ExecRequest {
+    const LONG: bool = true;
+}
 impl Ask for RunRequest {
+    const LONG: bool = true;
+
     fn belongs_to(&mut self, owner: &str) {
         self.sandbox.belongs_to(owner);
     }

@@ -85,6 +85,16 @@ pub fn random_name(length: usize) -> String {
         .collect()
 }
 
+/// Random digits of base 16, for names whose shape others have laid down.
+pub fn random_hex(length: usize) -> String {
+    let mut bytes = vec![0u8; length];
+    getrandom::fill(&mut bytes).expect("the kernel's random source always answers");
+    bytes
+        .iter()
+        .map(|byte| char::from(b"0123456789abcdef"[(byte & 15) as usize]))
+        .collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -52,12 +52,14 @@ limits! {
     IO_MBPS = "io_mbps", default 0, 0 => 1_000_000, "MB/s", "what a sandbox may read from its disks, and what it may write to them, in a second (0: no limit)";
     IOPS = "iops", default 0, 0 => 10_000_000, "operations/s", "reads of a sandbox's disks in a second, and writes (0: no limit)";
     TIMEOUT_SECONDS = "timeout_seconds", default 30, 1 => 86_400, "s", "how long a command may run before its whole tree is killed";
-    TTL_SECONDS = "ttl_seconds", default 600, 1 => 2_592_000, "s", "how long a sandbox lives before it is destroyed, unless touched by `keepalive`";
+    TTL_SECONDS = "ttl_seconds", default 600, 0 => 2_592_000, "s", "how long a sandbox lives before it is destroyed, unless touched by `keepalive` (0: until it is destroyed)";
     IDLE_SECONDS = "idle_seconds", default 0, 0 => 2_592_000, "s", "destroy a sandbox, or pause it (on_idle), that nobody has used for this long (0: never)";
     MAX_OUTPUT_BYTES = "max_output_bytes", default 1_048_576, 0 => 67_108_864, "bytes", "output returned per channel by a collected exec; the rest is counted and marked `truncated`";
     OUTPUT_RING_BYTES = "output_ring_bytes", default 1_048_576, 4096 => 67_108_864, "bytes", "output kept per channel inside the machine for readers that come back";
     ENV_FILE_BYTES = "env_file_bytes", default 131_072, 0 => 131_072, "bytes", "a file of variables for `--env-file`";
-    ARGV_BYTES = "argv_bytes", default 131_072, 1 => 131_072, "bytes", "program, arguments and environment of one exec together";
+    ARGV_BYTES = "argv_bytes", default 2_097_152, 1 => 2_097_152, "bytes", "program, arguments and environment of one exec together; Linux counts eight bytes more for each of them";
+    ENV_BYTES = "env_bytes", default 131_072, 1 => 131_072, "bytes", "variables of a template together";
+    ARGUMENT_BYTES = "argument_bytes", default 131_071, 1 => 131_071, "bytes", "one argument, one variable with its name, or one shell script: what Linux takes";
     LIST_ENTRIES = "list_entries", default 1000, 1 => 10_000, "entries", "one page of a file listing or glob";
     PAGE_ITEMS = "page_items", default 100, 1 => 1000, "records", "one page of a list (`limit` of its request); a list is whole where no page is asked for";
     PATH_BYTES = "path_bytes", default 4096, 1 => 4096, "bytes", "the longest path";
@@ -114,7 +116,7 @@ limits! {
     TEMPLATE_POOL_SIZE = "template_pool_size", default 0, 0 => 64, "machines", "machines that wait ready for a template";
     WORKSPACE_TTL_SECONDS = "workspace_ttl_seconds", default 0, 0 => 31_536_000, "s", "how long a workspace lives before it is deleted (0: until it is deleted)";
     NAME_CHARS = "name_chars", default 120, 1 => 120, "characters", "the name of a workspace";
-    LABELS = "labels", default 32, 0 => 32, "labels", "labels of a workspace";
+    LABELS = "labels", default 32, 0 => 32, "labels", "labels of a workspace or a sandbox";
     LABEL_KEY_CHARS = "label_key_chars", default 63, 1 => 63, "characters", "the key of a label";
     LABEL_VALUE_CHARS = "label_value_chars", default 255, 0 => 255, "characters", "the value of a label";
     SECRETS = "secrets", default 64, 0 => 64, "secrets", "secrets of a workspace";

@@ -1,10 +1,10 @@
 //! What a sandbox used, over time.
 //!
-//! Three ranges, each with its own distance between points, so that a day costs as little to keep
-//! as ten minutes:
+//! Three ranges are kept, each with its own distance between points, so that a day costs as little
+//! to keep as ten minutes. The others are the newest part of one of them:
 //!
 //! ```text
-//!   10m   every 500 ms     2h   every 30 s     24h   every 5 min
+//!   5m, 10m   every 500 ms     1h, 2h   every 30 s     6h, 12h, 24h   every 5 min
 //! ```
 
 use crate::SandboxId;
@@ -16,27 +16,73 @@ use std::time::Duration;
 /// How far back is looked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub enum MetricsRange {
+    #[serde(rename = "5m")]
+    FiveMinutes,
     #[default]
     #[serde(rename = "10m")]
     TenMinutes,
+    #[serde(rename = "1h")]
+    OneHour,
     #[serde(rename = "2h")]
     TwoHours,
+    #[serde(rename = "6h")]
+    SixHours,
+    #[serde(rename = "12h")]
+    TwelveHours,
     #[serde(rename = "24h")]
     OneDay,
 }
 
 impl MetricsRange {
-    pub const ALL: [MetricsRange; 3] = [
+    pub const ALL: [MetricsRange; 7] = [
+        MetricsRange::FiveMinutes,
+        MetricsRange::TenMinutes,
+        MetricsRange::OneHour,
+        MetricsRange::TwoHours,
+        MetricsRange::SixHours,
+        MetricsRange::TwelveHours,
+        MetricsRange::OneDay,
+    ];
+
+    /// The ranges that are kept, from the shortest to the longest.
+    pub const KEPT: [MetricsRange; 3] = [
         MetricsRange::TenMinutes,
         MetricsRange::TwoHours,
         MetricsRange::OneDay,
     ];
 
+    /// The kept range that its points are taken from.
+    pub const fn kept(self) -> MetricsRange {
+        match self {
+            MetricsRange::FiveMinutes | MetricsRange::TenMinutes => MetricsRange::TenMinutes,
+            MetricsRange::OneHour | MetricsRange::TwoHours => MetricsRange::TwoHours,
+            MetricsRange::SixHours | MetricsRange::TwelveHours | MetricsRange::OneDay => {
+                MetricsRange::OneDay
+            }
+        }
+    }
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            MetricsRange::FiveMinutes => "5m",
+            MetricsRange::TenMinutes => "10m",
+            MetricsRange::OneHour => "1h",
+            MetricsRange::TwoHours => "2h",
+            MetricsRange::SixHours => "6h",
+            MetricsRange::TwelveHours => "12h",
+            MetricsRange::OneDay => "24h",
+        }
+    }
+
     /// How far it goes back, and how far its points are apart.
     pub const fn reach(self) -> (Duration, Duration) {
         let (reach, apart) = match self {
+            MetricsRange::FiveMinutes => (300_000, 500),
             MetricsRange::TenMinutes => (600_000, 500),
+            MetricsRange::OneHour => (3_600_000, 30_000),
             MetricsRange::TwoHours => (7_200_000, 30_000),
+            MetricsRange::SixHours => (21_600_000, 300_000),
+            MetricsRange::TwelveHours => (43_200_000, 300_000),
             MetricsRange::OneDay => (86_400_000, 300_000),
         };
         (Duration::from_millis(reach), Duration::from_millis(apart))
@@ -47,15 +93,14 @@ impl std::str::FromStr for MetricsRange {
     type Err = crate::Error;
 
     fn from_str(text: &str) -> Result<MetricsRange, crate::Error> {
-        match text {
-            "10m" => Ok(MetricsRange::TenMinutes),
-            "2h" => Ok(MetricsRange::TwoHours),
-            "24h" => Ok(MetricsRange::OneDay),
-            other => Err(
-                crate::Error::invalid(format!("there is no range {other:?} of metrics"))
-                    .hint("one of: 10m, 2h, 24h"),
-            ),
-        }
+        let found = MetricsRange::ALL
+            .iter()
+            .find(|range| range.as_str() == text);
+        found.copied().ok_or_else(|| {
+            let shown = crate::shown::quoted(text, 60);
+            crate::Error::invalid(format!("there is no range {shown} of metrics"))
+                .hint("one of: 5m, 10m, 1h, 2h, 6h, 12h, 24h")
+        })
     }
 }
 
@@ -75,7 +120,7 @@ pub struct MetricPoint {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ReadMetrics {
-    /// `10m` (the default), `2h` or `24h`.
+    /// `5m`, `10m` (the default), `1h`, `2h`, `6h`, `12h` or `24h`.
     pub range: MetricsRange,
 }
 

@@ -30,6 +30,9 @@ use tokio::io::{AsyncRead, ReadBuf};
 pub enum Length {
     /// Nothing: one entry.
     Whole,
+    /// Nothing, but it may take long: one entry when it begins, so that one which a dying daemon
+    /// left is known, and one when it is answered.
+    Long,
     /// Content: one entry, when it has all been sent or nobody wants more.
     Stream,
     /// A session: one entry when it begins and one when it ends.
@@ -350,6 +353,8 @@ impl Outcome for Workspace {
 }
 
 impl Outcome for CallResult {
+    const LENGTH: Length = Length::Long;
+
     fn facts(&self, facts: &mut Facts) {
         facts.made = Some(self.sandbox_id.clone());
         facts.policy = Some(self.policy.hash.clone());

@@ -1,5 +1,8 @@
 //! A program to run, however it is asked for.
 
+use crate::files::decode_base64;
+use crate::{Error, Result};
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -30,6 +33,12 @@ pub struct Program {
     pub user: Option<String>,
     /// Keep standard input open for the caller; otherwise it is empty.
     pub stdin: bool,
+    /// What its standard input holds, as text; it ends after that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub input: Option<String>,
+    /// The same as bytes, in base64.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub input_base64: Option<String>,
     /// The whole process tree is killed after this; default 30.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout_seconds: Option<u64>,
@@ -39,6 +48,26 @@ pub struct Program {
 }
 
 impl Program {
+    /// What its standard input holds.
+    pub fn input(&self) -> Result<Bytes> {
+        let input = match (&self.input, &self.input_base64) {
+            (None, None) => return Ok(Bytes::new()),
+            (Some(text), None) => Bytes::from(text.clone()),
+            (None, Some(text)) => decode_base64(text)?,
+            (Some(_), Some(_)) => {
+                return Err(Error::invalid("input is given twice")
+                    .hint("give it as text, or as bytes in base64"));
+            }
+        };
+        match self.stdin {
+            false => Ok(input),
+            true => Err(Error::invalid(
+                "standard input is given with the request and also stays open for the caller",
+            )
+            .hint("give all of it with the request, or none")),
+        }
+    }
+
     /// A program and its literal arguments.
     pub fn argv<W: Into<String>>(words: impl IntoIterator<Item = W>) -> Program {
         Program {

@@ -148,6 +148,13 @@ pub fn no_environment(name: &str) -> Error {
     ])
 }
 
+/// The environment that a call failed for, where it is known and only not installed: pulling it is
+/// all that is missing.
+pub fn not_installed(error: &Error) -> Option<&str> {
+    let known = error.kind == crate::ErrorKind::NotFound && error.details["installed"] == false;
+    known.then(|| error.details["environment"].as_str().unwrap_or_default())
+}
+
 /// One layer of the image an environment was unpacked from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct EnvironmentLayer {

@@ -3,11 +3,12 @@
 use crate::ask::Ask;
 use crate::bounds::Bounds;
 use crate::call::{CallDestination, SecretRef};
+use crate::hint::verb;
 use crate::page::Page;
 use crate::policy::PolicyRef;
 use crate::size::Size;
 use crate::template::TemplateRef;
-use crate::{Accel, Isolation, Project, Result, SandboxId};
+use crate::{Accel, Error, Isolation, Project, Result, SandboxId, hint};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -54,6 +55,7 @@ pub struct CreateSandbox {
     /// Reads in a second, and writes; 0: no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub iops: Option<u64>,
+    /// How long it lives; 0: until it is destroyed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ttl_seconds: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -90,6 +92,9 @@ pub struct CreateSandbox {
     /// The working directory of commands; the environment's own when missing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workdir: Option<String>,
+    /// Labels of the caller's own. They are shown with the sandbox and change nothing else.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
 }
 
 /// A tree that is not an environment yet.
@@ -115,13 +120,13 @@ pub enum OnIdle {
 }
 
 impl std::str::FromStr for OnIdle {
-    type Err = crate::Error;
+    type Err = Error;
 
     fn from_str(text: &str) -> Result<OnIdle> {
         match text {
             "destroy" => Ok(OnIdle::Destroy),
             "pause" => Ok(OnIdle::Pause),
-            other => Err(crate::Error::invalid(format!(
+            other => Err(Error::invalid(format!(
                 "{other:?} is nothing that can happen to an idle sandbox"
             ))
             .hint("one of: destroy, pause")),
@@ -251,9 +256,31 @@ pub struct Sandbox {
     /// While it is paused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<Paused>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
 }
 
 impl Sandbox {
+    /// Refuses what only a running machine does.
+    pub fn check_running(&self) -> Result<()> {
+        if self.state == State::Running {
+            return Ok(());
+        }
+        let (id, state) = (&self.sandbox_id, self.state);
+        let error = match state {
+            State::Destroyed => Error::not_found(format!("sandbox {id} was destroyed")),
+            _ => Error::conflict(format!("sandbox {id} is {state}")),
+        };
+        let error = error.details(serde_json::json!({"sandbox_id": id, "state": state}));
+        Err(match state {
+            State::Paused => error.hint(hint![
+                verb("resume_sandbox").with("id", id.as_str()),
+                " wakes it"
+            ]),
+            _ => error,
+        })
+    }
+
     /// The names of the limits that nothing enforces.
     pub fn not_enforced(&self) -> Vec<String> {
         let left = self.limits.iter().filter(|limit| !limit.enforced);

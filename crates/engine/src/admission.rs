@@ -18,7 +18,7 @@ use motu_core::limits::{self, Limit};
 use motu_core::runtime::{Ask, MachineLimits};
 use motu_core::sandbox::{CreateSandbox, Sandbox, StartRoot, State};
 use motu_core::size::Size;
-use motu_core::{Accel, Error, ErrorKind, Result, Runtime, SandboxId, policy};
+use motu_core::{Accel, Error, ErrorKind, Program, Result, Runtime, SandboxId, policy};
 use motu_environments::{EnvironmentError, Environments};
 use motu_link::message as link;
 use std::collections::BTreeMap;
@@ -59,28 +59,34 @@ impl Gate<'_> {
             self.config.defaults.idle_seconds,
         )?;
         check_env(&request.env)?;
+        crate::labels::labels(&request.labels)?;
         if request.template.is_some() {
             return Err(Error::internal("a template was not filled in"));
         }
         if let Some(workdir) = &request.workdir {
             check_workdir(workdir)?;
         }
-        let runtime = self
-            .runtimes
-            .choose(Demand {
-                runtime: request.runtime.as_deref().unwrap_or(&self.config.runtime),
-                floor: self
-                    .config
-                    .min_isolation
-                    .max(request.isolation.unwrap_or(motu_core::Isolation::None)),
-                allow_host_compat: request.allow_host_compat,
-                accel: self.accel(request.accel),
-                setuid: match &request.root {
-                    Some(root) => root.wants_sudo,
-                    None => self.wants_setuid(&request.environment).await,
-                },
-            })
-            .await?;
+        let demand = Demand {
+            runtime: request.runtime.as_deref().unwrap_or(&self.config.runtime),
+            floor: self
+                .config
+                .min_isolation
+                .max(request.isolation.unwrap_or(motu_core::Isolation::None)),
+            allow_host_compat: request.allow_host_compat,
+            accel: self.accel(request.accel),
+            setuid: match &request.root {
+                Some(root) => root.wants_sudo,
+                None => self.wants_setuid(&request.environment).await,
+            },
+        };
+        let runtime = self.runtimes.choose(demand).await?;
+        let runtime = match self.installable(runtime.as_ref(), &request).await {
+            Ok(()) => runtime,
+            Err(error) => {
+                let host = self.runtimes.without_environment(demand).await;
+                host.ok_or(error)?
+            }
+        };
         if request.keep && !runtime.capabilities().keep {
             return Err(runtime.cannot("keep its disks").hint(hint![
                 "leave ",
@@ -141,6 +147,7 @@ impl Gate<'_> {
             named: request.sandbox_id.is_some(),
             launch: Launch {
                 environment: sandbox.environment.clone(),
+            labels: request.labels,
                 root: root.path,
                 wants_sudo: root.wants_sudo,
                 limits,
@@ -210,6 +217,28 @@ impl Gate<'_> {
             policy: known.reference(),
             rules,
         }))
+    }
+
+    /// Fails where the environment is not installed and cannot be: before anything is fetched, with
+    /// what an administrator can do about it.
+    async fn installable(&self, runtime: &dyn Runtime, request: &CreateSandbox) -> Result<()> {
+        let name = &request.environment;
+        let needed = request.root.is_none() && runtime.capabilities().uses_environment;
+        if !needed || name.is_empty() {
+            return Ok(());
+        }
+        let resolved = self.environments.resolve(name).await;
+        if !matches!(resolved, Err(EnvironmentError::NotInstalled { .. })) {
+            return Ok(());
+        }
+        match self.environments.check() {
+            Err(error @ EnvironmentError::NoIdMap(_)) => {
+                let error = environment_error(error);
+                let message = format!("{name} is not installed, and cannot be: {}", error.message);
+                Err(Error { message, ..error })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Whether an environment needs setuid programs (sudo). One that is not installed is reported
@@ -483,6 +512,33 @@ pub fn command(config: &Config, request: ExecRequest, follow: Follow) -> Result<
         .hint("write large data to a file in the sandbox and pass its path"));
     }
     if program.command.iter().any(|word| word.contains('\0')) {
+/// Refuses what the kernel would: one argument or variable that is too long for it.
+fn check_each(program: &Program) -> Result<()> {
+    let limit = &limits::ARGUMENT_BYTES;
+    let arguments: Vec<usize> = match program.mode {
+        ExecMode::Argv => program.command.iter().map(String::len).collect(),
+        // The shell gets the script and its quoted words as one argument.
+        ExecMode::Shell => vec![program.command.iter().map(|word| word.len() + 3).sum()],
+    };
+    let variables = program
+        .env
+        .iter()
+        .map(|(name, value)| name.len() + 1 + value.len());
+    match arguments
+        .into_iter()
+        .chain(variables)
+        .find(|size| *size as u64 > limit.max)
+    {
+        None => Ok(()),
+        Some(size) => Err(Error::limit(format!(
+            "one argument or variable is {size} bytes; {} is {}",
+            limit.name, limit.max
+        ))
+        .hint("give it to the command on standard input, or write it to a file in the sandbox")
+        .details(serde_json::json!({"limit": limit.name, "max": limit.max}))),
+    }
+}
+
         return Err(Error::invalid("the command contains a NUL byte"));
     }
     if let Some(workdir) = &program.workdir {
@@ -511,6 +567,8 @@ pub fn command(config: &Config, request: ExecRequest, follow: Follow) -> Result<
         tag: request.tag.unwrap_or_default(),
         timeout_ms: timeout_ms(config, program.timeout_seconds, request.no_timeout, follow)?,
         ring_bytes: ring as u32,
+    check_each(&program)?;
+    let input = program.input()?;
         follow: follow == Follow::Foreground,
         lossless: follow == Follow::Foreground,
         kill_on_reset: follow == Follow::Foreground,
@@ -533,3 +591,4 @@ fn timeout_ms(config: &Config, asked: Option<u64>, none: bool, follow: Follow) -
         limits::TIMEOUT_SECONDS.resolve(Some(asked.unwrap_or(config.defaults.timeout_seconds)))?;
     Ok(seconds * 1000)
 }
+        input,

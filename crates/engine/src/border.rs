@@ -78,6 +78,13 @@ impl Bindings {
         self.all.iter().any(|one| !one.agent)
     }
 
+    /// Its variables, each with the name of its secret.
+    pub fn names(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.all
+            .iter()
+            .map(|one| (one.variable.as_str(), one.secret.as_str()))
+    }
+
     pub fn has(&self, secret: &str) -> bool {
         self.all.iter().any(|one| one.secret == secret)
     }

@@ -107,6 +107,28 @@ impl Runtimes {
         }
     }
 
+    /// What `auto` takes where the environment cannot be installed: the host itself, which needs
+    /// none, if the call allows it.
+    pub async fn without_environment(&self, demand: Demand<'_>) -> Option<Arc<dyn Runtime>> {
+        let free = demand.runtime == "auto" && demand.accel == Accel::Auto;
+        if !free || !demand.allow_host_compat || demand.floor > Isolation::None {
+            return None;
+        }
+        for known in &self.list {
+            let runtime = &known.runtime;
+            let fits = runtime.isolation() == Isolation::None
+                && !runtime.capabilities().uses_environment
+                && !runtime.elsewhere()
+                && !runtime.by_name_only()
+                && !TEST_ONLY.contains(&runtime.name());
+            if fits && known.report(DOUBT_AUTO).await.works {
+                tracing::warn!("no environment can be installed here: running on the host");
+                return Some(runtime.clone());
+            }
+        }
+        None
+    }
+
     async fn by_name(&self, demand: Demand<'_>) -> Result<Arc<dyn Runtime>> {
         let Some(known) = self
             .list

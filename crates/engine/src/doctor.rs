@@ -4,9 +4,10 @@ use crate::choose::Demand;
 use crate::engine::Engine;
 use crate::store::STORE_VERSION;
 use motu_core::limits::Limit;
-use motu_core::report::{Check, Doctor, Health};
+use motu_core::report::{Check, Doctor, Health, RuntimeReport};
 use motu_core::sandbox::CreateSandbox;
 use motu_core::{Isolation, Result};
+use motu_environments::EnvironmentError;
 
 /// Open files the daemon needs for the default number of sandboxes, with room to spare.
 const WANTED_FILES: u64 = 4096;
@@ -14,6 +15,7 @@ const WANTED_FILES: u64 = 4096;
 impl Engine {
     pub(crate) async fn examine(&self, deep: bool) -> Result<Doctor> {
         let mut runtimes = self.sandboxes.runtimes.reports(deep).await;
+        self.without_environments(&mut runtimes).await;
         if deep {
             for report in &mut runtimes {
                 if report.works && report.isolation != Isolation::None {
@@ -47,6 +49,32 @@ impl Engine {
             runtimes,
             host,
         })
+    }
+
+    /// A runtime that starts from environments does not work where none is installed and none can
+    /// be.
+    async fn without_environments(&self, runtimes: &mut [RuntimeReport]) {
+        let checked = self.sandboxes.environments.check();
+        let Err(error @ EnvironmentError::NoIdMap(_)) = checked else {
+            return;
+        };
+        if self.any_environment().await.is_some() {
+            return;
+        }
+        for report in runtimes.iter_mut().filter(|report| report.works) {
+            let runtime = self.sandboxes.runtimes.named(&report.name);
+            if runtime.is_none_or(|runtime| !runtime.capabilities().uses_environment) {
+                continue;
+            }
+            report.works = false;
+            report.detail = format!("no environment is installed, and none can be: {error}");
+            report.checks.push(Check {
+                name: "environments".to_string(),
+                health: Health::Failed,
+                detail: error.to_string(),
+                fix: error.hint(),
+            });
+        }
     }
 
     /// Whether calls can be served: the store answers, and the configured runtime works. What is

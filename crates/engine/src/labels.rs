@@ -1,4 +1,4 @@
-//! Labels that callers give, of workspaces and of templates.
+//! Labels that callers give, of sandboxes, workspaces and templates.
 
 use motu_core::limits::{self, Limit};
 use motu_core::{Error, Result};

@@ -62,6 +62,10 @@ where
         })
     }
 
+    pub(crate) fn keeper(&self) -> &K {
+        &self.keeper
+    }
+
     /// The row as it is stored.
     pub(crate) fn row(&self) -> Arc<R> {
         self.seen().clone()

@@ -39,7 +39,7 @@ pub struct Rings {
 impl Default for Rings {
     fn default() -> Rings {
         Rings {
-            rings: MetricsRange::ALL.map(Ring::new),
+            rings: MetricsRange::KEPT.map(Ring::new),
             last: None,
             disk_bytes: 0,
             new: true,
@@ -96,11 +96,20 @@ impl Rings {
         }
     }
 
-    /// The points of a range, oldest first.
+    /// The points of a range, oldest first: the newest part of the kept range it is taken from.
     pub fn points(&self, range: MetricsRange) -> Vec<MetricPoint> {
-        let ring = self.rings.iter().find(|ring| ring.range == range);
-        ring.map(|ring| ring.points.iter().copied().collect())
-            .unwrap_or_default()
+        let Some(ring) = self.rings.iter().find(|ring| ring.range == range.kept()) else {
+            return Vec::new();
+        };
+        let Some(newest) = ring.points.back() else {
+            return Vec::new();
+        };
+        let reach = range.reach().0.as_millis() as i128;
+        let within = |point: &&MetricPoint| newest.at.duration_since(point.at).as_millis() < reach;
+        match range == range.kept() {
+            true => ring.points.iter().copied().collect(),
+            false => ring.points.iter().filter(within).copied().collect(),
+        }
     }
 }
 
@@ -189,7 +198,8 @@ mod tests {
     fn ranges_are_as_long_and_as_dense_as_they_say() {
         let day = 2 * 86_400 + 1200;
         let rings = after(day);
-        for (range, count) in MetricsRange::ALL.into_iter().zip([1200, 240, 288]) {
+        let counts = [600, 1200, 120, 240, 72, 144, 288];
+        for (range, count) in MetricsRange::ALL.into_iter().zip(counts) {
             let points = rings.points(range);
             assert_eq!(points.len(), count, "{range:?}");
             let apart = range.reach().1.as_millis() as i128;

@@ -476,15 +476,15 @@ impl Service for Engine {
     }
 
     async fn stat(&self, id: &SandboxId, ask: StatFile) -> Result<FileEntry> {
-        guest!(self, id, guest => guest.stat(&ask.path, ask.follow))
+        guest!(self, id, guest => guest.files(ask.user.as_deref()).stat(&ask.path, ask.follow))
     }
 
     async fn list_files(&self, id: &SandboxId, ask: ListFiles) -> Result<FilePage> {
-        guest!(self, id, guest => guest.list(&ask.path, ask.options()))
+        guest!(self, id, guest => guest.files(ask.user.as_deref()).list(&ask.path, ask.options()))
     }
 
     async fn read_file(&self, id: &SandboxId, ask: ReadFile) -> Result<(FileEntry, ByteStream)> {
-        guest!(self, id, guest => guest.read(&ask.path, ask.range()))
+        guest!(self, id, guest => guest.files(ask.user.as_deref()).read(&ask.path, ask.range()))
     }
 
     async fn write_file(
@@ -498,28 +498,28 @@ impl Service for Engine {
     }
 
     async fn mkdir(&self, id: &SandboxId, ask: MakeDirectory) -> Result<FileEntry> {
-        guest!(self, id, guest => guest.mkdir(&ask.path, ask.mode))
+        guest!(self, id, guest => guest.files(ask.user.as_deref()).mkdir(&ask.path, ask.mode))
     }
 
     async fn remove_file(&self, id: &SandboxId, ask: RemoveFile) -> Result<()> {
-        guest!(self, id, guest => guest.remove(&ask.path, ask.recursive))
+        guest!(self, id, guest => guest.files(ask.user.as_deref()).remove(&ask.path, ask.recursive))
     }
 
     async fn move_file(&self, id: &SandboxId, ask: MoveFile) -> Result<FileEntry> {
-        guest!(self, id, guest => guest.rename(&ask.from, &ask.to, ask.overwrite))
+        guest!(self, id, guest => guest.files(ask.user.as_deref()).rename(&ask.from, &ask.to, ask.overwrite))
     }
 
     async fn chmod(&self, id: &SandboxId, ask: ChangeMode) -> Result<FileEntry> {
-        guest!(self, id, guest => guest.chmod(&ask.path, ask.mode))
+        guest!(self, id, guest => guest.files(ask.user.as_deref()).chmod(&ask.path, ask.mode))
     }
 
     async fn glob(&self, id: &SandboxId, ask: FindFiles) -> Result<FilePage> {
         let pattern = parse_pattern(&ask.pattern)?;
-        guest!(self, id, guest => guest.glob(&pattern, ask.limit))
+        guest!(self, id, guest => guest.files(ask.user.as_deref()).glob(&pattern, ask.limit))
     }
 
-    async fn hash(&self, id: &SandboxId, ask: AtPath) -> Result<FileHash> {
-        guest!(self, id, guest => guest.hash(&ask.path))
+    async fn hash(&self, id: &SandboxId, ask: PathAs) -> Result<FileHash> {
+        guest!(self, id, guest => guest.files(ask.user.as_deref()).hash(&ask.path))
     }
 
     async fn watch(
@@ -527,20 +527,20 @@ impl Service for Engine {
         id: &SandboxId,
         ask: WatchFiles,
     ) -> Result<BoxStream<'static, Result<FileChange>>> {
-        guest!(self, id, guest => guest.watch(&ask.path, ask.recursive))
+        guest!(self, id, guest => guest.files(ask.user.as_deref()).watch(&ask.path, ask.recursive))
     }
 
-    async fn read_tree(&self, id: &SandboxId, ask: AtPath) -> Result<ByteStream> {
-        guest!(self, id, guest => guest.read_tree(&ask.path))
+    async fn read_tree(&self, id: &SandboxId, ask: PathAs) -> Result<ByteStream> {
+        guest!(self, id, guest => guest.files(ask.user.as_deref()).read_tree(&ask.path))
     }
 
     async fn write_tree(
         &self,
         id: &SandboxId,
-        ask: AtPath,
+        ask: PathAs,
         archive: ByteStream,
     ) -> Result<TreeWritten> {
-        guest!(self, id, guest => guest.write_tree(&ask.path, archive))
+        guest!(self, id, guest => guest.files(ask.user.as_deref()).write_tree(&ask.path, archive))
     }
 
     async fn list_ports(&self, id: &SandboxId) -> Result<PortList> {

@@ -160,11 +160,11 @@ impl Gate {
     ) -> Result<V::Answer> {
         let mut entry = Entry::new((self.witness.clone(), self.meter.clone()), caller, &V::INFO);
         if let Err(error) = self.decide(caller, &mut call, &mut entry).await {
-            return Err(refused(entry, error).await);
+            return Err(refused::<V>(entry, error).await);
         }
-        // The beginning of a session is written while the session is made.
+        // The beginning of a session or a long call is written while it is made.
         let begun = match V::Answer::LENGTH {
-            Length::Session => Some(entry.begins()),
+            Length::Session | Length::Long => Some(entry.begins()),
             Length::Whole | Length::Stream => None,
         };
         let page = call.ask().page();
@@ -181,12 +181,12 @@ impl Gate {
         };
         let mut answer = match done {
             Ok(answer) => answer,
-            Err(error) => return Err(refused(entry, error).await),
+            Err(error) => return Err(refused::<V>(entry, error).await),
         };
         // What a caller may not see takes no place in a page.
         let shown = self.show(caller, &mut answer);
         if let Err(error) = shown.and_then(|()| answer.page(&page)) {
-            return Err(refused(entry, error).await);
+            return Err(refused::<V>(entry, error).await);
         }
         if let Some(id) = entry.id() {
             answer.mark(id);
@@ -198,6 +198,10 @@ impl Gate {
         match begun {
             None if V::Answer::LENGTH == Length::Whole => entry.ends(Ok(())).await?,
             None => answer = answer.watched(watch(entry)),
+            Some(begun) if V::Answer::LENGTH == Length::Long => {
+                begun.await?;
+                entry.ends(Ok(())).await?;
+            }
             Some(begun) => {
                 begun.await?;
                 answer = answer.watched(watch(entry));
@@ -349,7 +353,8 @@ impl Gate {
 }
 
 /// Writes how a call failed, and says in the error where that is written.
-async fn refused(entry: Entry, mut error: Error) -> Error {
+async fn refused<V: Verb>(entry: Entry, error: Error) -> Error {
+    let mut error = V::Ask::failed(error);
     if let Some(id) = entry.id() {
         match &mut error.details {
             Value::Object(details) => drop(details.insert("audit_id".to_string(), json!(id))),
@@ -558,6 +563,22 @@ mod tests {
         let desk = gate.desk(Caller::new(Who::Local { uid: 7 }, Face::Socket));
         drop(desk.run(Default::default()).await.expect("a session"));
         assert_eq!(notes.lines()[1..], ["uid:7 run end abandoned"]);
+    }
+
+    #[tokio::test]
+    async fn a_typed_call_is_written_when_it_begins_and_its_error_has_a_class() {
+        let (gate, recorder, notes) = gate();
+        recorder.on(|_: verb::Call| Err(Error::conflict("in use")));
+        let desk = gate.desk(Caller::new(Who::Local { uid: 7 }, Face::Socket));
+        let error = desk.call(Default::default()).await.expect_err("as told");
+        assert_eq!(error.details["class"], "transport_failure");
+        let lines = ["uid:7 call begin open", "uid:7 call end conflict"];
+        assert_eq!(notes.lines(), lines);
+        let seen = notes.0.lock().expect("nobody panics").clone();
+        assert!(
+            seen.iter()
+                .all(|one| error.details["audit_id"] == json!(one.id))
+        );
     }
 
     /// Lets nobody begin, and nobody go.

@@ -115,7 +115,7 @@ impl Agent {
     pub async fn make_dir(self, message: MakeDirRequest) -> Result<MakeDirResponse> {
         let id = ask::sandbox(&message.sandbox_id)?;
         let path = ask::path(message.path)?;
-        let made = self.mkdir(&id, MakeDirectory { path, mode: None }).await?;
+        let made = self.mkdir(&id, MakeDirectory { path, mode: None, user: None }).await?;
         Ok(MakeDirResponse {
             entry: Some(entry(made)),
         })
@@ -126,6 +126,7 @@ impl Agent {
         let ask = RemoveFile {
             path: ask::path(message.path)?,
             recursive: true,
+            user: None,
         };
         self.remove_file(&id, ask).await?;
         Ok(RemovePathResponse {})

@@ -10,6 +10,7 @@ use crate::wire::{
     StartBackgroundResponse, connect_process_request, kill_process_request,
 };
 use motu_core::exec::{Attach, AttachFrom, Process, Selector, SignalProcess};
+use motu_core::id::random_hex;
 use motu_core::{Error, Result, Service, Signal};
 
 impl Agent {
@@ -26,7 +27,8 @@ impl Agent {
             user: message.user,
         };
         let mut request = command.request()?;
-        request.tag = ask::word(message.tag);
+        let tag = ask::word(message.tag);
+        request.tag = Some(tag.unwrap_or_else(|| format!("proc-{}", random_hex(8))));
         let started = self.exec_background(&id, request).await?;
         Ok(StartBackgroundResponse {
             pid: started.pid,

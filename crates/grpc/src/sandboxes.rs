@@ -8,11 +8,12 @@ use crate::wire::{
     SandboxInfo, TerminateRequest, TerminateResponse,
 };
 use crate::{ask, names};
-use motu_core::limits::TTL_SECONDS;
+use motu_core::report::not_installed;
 use motu_core::sandbox::{CreateSandbox, Keepalive, ListSandboxes, OnIdle, Sandbox, State};
 use motu_core::size::Size;
 use motu_core::template::Template;
 use motu_core::{Error, ErrorKind, Result, SandboxId, Service, Workspaces};
+use tokio::sync::mpsc;
 
 /// Default sizes of a sandbox from an environment; a template has its own.
 const VCPUS: u64 = 1;
@@ -25,7 +26,7 @@ impl Agent {
         message: CreateSandboxRequest,
     ) -> Result<CreateSandboxResponse> {
         let request = self.wanted(message).await?;
-        let sandbox = match self.create_sandbox(request.clone()).await {
+        let sandbox = match self.made(&request).await {
             Err(error) if error.kind == ErrorKind::Conflict => {
                 self.made_before(&request, error).await?
             }
@@ -36,6 +37,24 @@ impl Agent {
             status: sandbox.state.to_string(),
             host_ip: String::new(),
         })
+    }
+
+    /// Creates a sandbox, after pulling its environment if that is all that is missing.
+    async fn made(&self, request: &CreateSandbox) -> Result<Sandbox> {
+        let outcome = self.create_sandbox(request.clone()).await;
+        let missing = outcome.as_ref().err().and_then(not_installed);
+        let Some(missing) = missing else {
+            return outcome;
+        };
+        let name = match missing.is_empty() {
+            true => request.environment.as_str(),
+            false => missing,
+        };
+        // The contract has no place for the steps: they are dropped as they come.
+        let (steps, mut told) = mpsc::channel(1);
+        let listening = async { while told.recv().await.is_some() {} };
+        tokio::join!(self.pull_environment(name, steps), listening).0?;
+        self.create_sandbox(request.clone()).await
     }
 
     /// Converts the message to a request of the service.
@@ -51,7 +70,7 @@ impl Agent {
             },
             policy: self.config.policy.clone(),
             // It lives until it is destroyed.
-            ttl_seconds: Some(TTL_SECONDS.max),
+            ttl_seconds: Some(0),
             idle_seconds,
             on_idle,
             // Its disks are kept, so that templates can be made from it.
@@ -166,6 +185,8 @@ impl Agent {
 
     pub async fn ping(self, message: PingSandboxRequest) -> Result<PingSandboxResponse> {
         let id = ask::sandbox(&message.sandbox_id)?;
+        // One that is paused has no activity to count, and is not woken by this.
+        self.get_sandbox(&id).await?.check_running()?;
         self.keepalive(&id, Keepalive::default()).await?;
         Ok(PingSandboxResponse {})
     }

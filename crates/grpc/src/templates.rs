@@ -18,7 +18,7 @@ impl Agent {
     ) -> Result<CreateSnapshotResponse> {
         let sandbox_id = ask::sandbox(&message.sandbox_id)?;
         let named = names::template(&message.name, &message.team_id, &message.template_id)?;
-        let name = named.unwrap_or_else(|| format!("template-{}", id::random_name(8)));
+        let name = named.unwrap_or_else(|| format!("template-{}", id::random_hex(8)));
         let size_bytes = self.save(&sandbox_id, &name, None).await?;
         Ok(CreateSnapshotResponse { name, size_bytes })
     }

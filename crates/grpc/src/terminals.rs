@@ -13,7 +13,7 @@ use futures_util::StreamExt;
 use motu_core::exec::{
     Attach, AttachFrom, ExecEvent, ExecSession, ProcessInput, SignalProcess, TtySize,
 };
-use motu_core::id::random_name;
+use motu_core::id::random_hex;
 use motu_core::{Error, Result, Service, Signal};
 
 /// The default size of a terminal.
@@ -45,7 +45,7 @@ impl Agent {
             };
             let mut request = command.request()?;
             if tag.is_empty() {
-                tag = format!("pty-{}", random_name(8));
+                tag = format!("pty-{}", random_hex(8));
             }
             request.tag = Some(tag.clone());
             request.program.stdin = true;

@@ -42,6 +42,10 @@ pub fn parse(arguments: &[OsString]) -> Result<Serve, String> {
             "--listen-for-all" => said.listener = Some(listen_for_all(Path::new(value()?))?),
             "--restrict" => said.restrict = Some(restrict(value()?)?),
             "--write" => write(value()?)?,
+            "--processors" => {
+                let count = value()?.to_str().and_then(|text| text.parse().ok());
+                sys::show_processors(count.ok_or("--processors needs a number")?);
+            }
             "--seal" => said.seal = Some(value()?.into()),
             "--unmount" => said.unmount.push(value()?.into()),
             "--workspace" => said.workspace = Some(value()?.into()),
@@ -71,6 +75,7 @@ pub fn parse(arguments: &[OsString]) -> Result<Serve, String> {
         workspace,
         lock: said.lock,
         errors_hidden: said.errors_hidden,
+        calls: None,
     })
 }
 

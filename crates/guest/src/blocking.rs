@@ -5,6 +5,7 @@
 //! and stays, so that jobs run one after the other until threads can be made again.
 
 use crate::answer::Failed;
+use crate::credentials;
 use motu_link::Sender;
 use motu_link::message::Failure;
 use std::collections::VecDeque;
@@ -120,13 +121,15 @@ fn serve(keep: Option<Duration>) {
     }
 }
 
-/// Runs one bounded piece of blocking work.
+/// Runs one bounded piece of blocking work, as the user whom the task works for.
 pub async fn run<T, F>(work: F) -> Result<T, Failed>
 where
     F: FnOnce() -> Result<T, Failed> + Send + 'static,
     T: Send + 'static,
 {
-    match spawn(work).await {
+    // Whom the task works for holds on the thread that does the work.
+    let user = credentials::of_task();
+    match spawn(move || credentials::act(user, work)).await {
         Ok(result) => result,
         Err(_) => Err(Failed::new(
             Failure::Cancelled,

@@ -1,9 +1,10 @@
 //! Flushes acknowledged changes to the host's disk.
 //!
 //! Only for disks that outlive the machine. A file is flushed before it is renamed into place, its
-//! directory after.
+//! directory after. The guest flushes as itself: whoever may change a file may not always read it.
 
 use crate::answer::Failed;
+use crate::credentials::own;
 use crate::place::{Place, Root, fresh_name};
 use crate::sides::Workspace;
 use rustix::fs::{AtFlags, Mode, OFlags};
@@ -60,7 +61,7 @@ impl Flush {
     /// Flushes an open file's data and metadata.
     pub fn file(&self, fd: impl AsFd) -> Result<(), Errno> {
         match self.wanted() {
-            true => ignore_special(rustix::fs::fsync(fd)),
+            true => ignore_special(own(|| rustix::fs::fsync(fd))),
             false => Ok(()),
         }
     }
@@ -70,7 +71,7 @@ impl Flush {
         if !self.wanted() {
             return Ok(());
         }
-        match readable(handle) {
+        match own(|| readable(handle)) {
             Ok(dir) => ignore_special(rustix::fs::fsync(dir)),
             // A user's directory on the host itself that is writable but not readable.
             Err(Errno::ACCESS) => Ok(()),
@@ -84,7 +85,7 @@ impl Flush {
             return Ok(());
         }
         let (parent, _) = place.split()?;
-        match root.directory(&parent) {
+        match own(|| root.directory(&parent)) {
             Ok(dir) => self.directory(dir).map_err(|errno| parent.failed(errno)),
             // The parent was removed meanwhile, and the change with it.
             Err(_) => Ok(()),
@@ -97,9 +98,9 @@ impl Flush {
             return Ok(());
         }
         let flags = OFlags::RDONLY | OFlags::NONBLOCK;
-        let flushed = match root.open_at(place, flags, Mode::empty()) {
+        let flushed = match own(|| root.open_at(place, flags, Mode::empty())) {
             Ok(file) => self.file(file),
-            Err(_) => self.all(root.directory(&place.split()?.0)?),
+            Err(_) => self.all(own(|| root.directory(&place.split()?.0))?),
         };
         flushed.map_err(|errno| place.failed(errno))
     }
@@ -109,7 +110,7 @@ impl Flush {
         if !self.wanted() {
             return Ok(());
         }
-        let dir = readable(handle)?;
+        let dir = own(|| readable(handle))?;
         if self.each() {
             ignore_special(rustix::fs::fsync(&dir))?;
         }
@@ -124,8 +125,10 @@ impl Flush {
         };
         let name = fresh_name()?;
         let mode = Mode::from_raw_mode(0o700);
-        rustix::fs::mkdirat(&workspace.top, &name[..], mode)?;
-        rustix::fs::unlinkat(&workspace.top, &name[..], AtFlags::REMOVEDIR)
+        own(|| {
+            rustix::fs::mkdirat(&workspace.top, &name[..], mode)?;
+            rustix::fs::unlinkat(&workspace.top, &name[..], AtFlags::REMOVEDIR)
+        })
     }
 }
 

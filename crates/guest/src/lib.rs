@@ -8,6 +8,8 @@
 //!   files/      every file operation, below one root
 //!   workspace/  the changes in /workspace, out and back in
 //!   ports/      dials and lists ports of this machine
+//!   calls       system calls that a container's filter leaves to us
+//!   credentials  what a thread may do while it works for a user
 //!   agent       the socket of an SSH agent that is outside
 //!   system/     identity, clock, metrics, the end of the machine
 //!   memory      the machine's memory, as /proc shows it
@@ -23,7 +25,9 @@ mod agent;
 mod answer;
 mod arguments;
 mod blocking;
+mod calls;
 mod cgroup;
+mod credentials;
 mod dispatch;
 mod files;
 mod flush;
@@ -43,7 +47,7 @@ mod transport;
 mod users;
 mod workspace;
 
-pub use motu_launch::{Upper, WorkspaceDirs};
+pub use motu_launch::{AskedCalls, Upper, WorkspaceDirs};
 pub use serial::SerialPorts;
 pub use sys::Restrict;
 
@@ -80,6 +84,8 @@ pub struct Serve {
     pub lock: Option<OwnedFd>,
     /// `fsync` reports success even after an error (gVisor).
     pub errors_hidden: bool,
+    /// System calls of commands that wait for an answer of ours.
+    pub calls: Option<AskedCalls>,
 }
 
 /// What the launcher of the container runtime leaves to its pid 1.
@@ -99,12 +105,13 @@ impl From<motu_launch::GuestStart> for Serve {
             workspace: start.workspace,
             lock: start.lock,
             errors_hidden: false,
+            calls: start.calls,
         }
     }
 }
 
 /// Serves until the machine is shut down; returns the exit code.
-pub fn serve(serve: Serve) -> i32 {
+pub fn serve(mut serve: Serve) -> i32 {
     // With its own kernel the guest is pid 1, which the OOM killer never kills.
     let own_kernel = matches!(serve.door, Door::Serial(_));
     if own_kernel {
@@ -113,6 +120,10 @@ pub fn serve(serve: Serve) -> i32 {
     sys::prepare_self(serve.pid1, !own_kernel);
     // A program executed from a descriptor would be named after its number.
     let _ = rustix::thread::set_name(c"motu-guest");
+    // First: the runtime below may make such a call.
+    if let Some(Err(error)) = serve.calls.take().map(calls::answer) {
+        return fatal("cannot answer system calls", &error);
+    }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
@@ -209,6 +220,7 @@ pub fn serve_machine(workspace: Option<WorkspaceDirs>) -> i32 {
             workspace,
             lock: None,
             errors_hidden: false,
+            calls: None,
         }),
         Err(error) => fatal("cannot open the serial ports", &error),
     }

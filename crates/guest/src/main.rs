@@ -33,7 +33,7 @@ fn main() {
         _ => {
             eprintln!(
                 "usage: motu-guest launch | init | serve (--listen-fd N | --listen PATH) [--pid1] [--end-with-parent] [--lock-fd N] \
-                 [--restrict CAPABILITIES:FILES:PRIVILEGES[:PROCESSES]] [--write FILE=VALUE]... [--seal DIR] [--unmount DIR]... \
+                 [--restrict CAPABILITIES:FILES:PRIVILEGES[:PROCESSES]] [--processors N] [--write FILE=VALUE]... [--seal DIR] [--unmount DIR]... \
                  [--workspace-lower PATH [--workspace-upper PATH [--workspace-user-attributes]] \
                  [--workspace PATH] [--workspace-copied-ns N]]"
             );

@@ -92,7 +92,7 @@ impl Users {
             Ok(uid) if uid != u32::MAX => Ok(database.by_uid(uid, gid)),
             _ if user == "root" => Ok(database.by_uid(0, gid)),
             _ => Err(Failed::new(
-                Failure::NotFound,
+                Failure::NoUser,
                 format!("no user {} in this machine", Quoted(user.as_bytes())),
             )),
         }
@@ -169,7 +169,7 @@ impl Database {
         match group.parse::<u32>() {
             Ok(gid) if gid != u32::MAX => Ok(gid),
             _ => Err(Failed::new(
-                Failure::NotFound,
+                Failure::NoUser,
                 format!("no group {} in this machine", Quoted(group.as_bytes())),
             )),
         }

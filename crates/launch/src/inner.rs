@@ -5,7 +5,7 @@
 //! before it use what it forbids.
 
 use crate::overlay::{Layers, Life, Workspace, Xattrs, overlay, workspace};
-use crate::plan::{GuestStart, Inner, Plan, Upper, WorkspaceDirs};
+use crate::plan::{AskedCalls, GuestStart, Inner, Plan, Upper, WorkspaceDirs};
 use crate::report::{Failure, Reporter, receive_packet};
 use crate::view::{self, QUIET};
 use crate::{Side, sys};
@@ -57,6 +57,8 @@ struct Machine {
     host: Option<OwnedFd>,
     /// A directory that is masked, and so an empty one.
     empty: Option<String>,
+    processors: Vec<u16>,
+    calls: Option<AskedCalls>,
 }
 
 /// Waits for the launcher, then does every step.
@@ -94,6 +96,8 @@ pub(crate) fn run(plan: &Plan, report: &Reporter, given: Given) -> Result<Side, 
         },
         host: None,
         empty: None,
+        processors: Vec::new(),
+        calls: None,
     };
     for step in &plan.inner {
         machine.step(step).map_err(|e| Failure::new(step, e))?;
@@ -113,6 +117,7 @@ pub(crate) fn run(plan: &Plan, report: &Reporter, given: Given) -> Result<Side, 
                 copied_unix_ns: None,
             }),
             lock,
+            calls: machine.calls,
         }),
         None => Side::Done,
     })
@@ -148,6 +153,10 @@ impl Machine {
             Inner::MountSys => mount_at("sysfs", "/sys", QUIET | MountFlags::RDONLY, ""),
             Inner::MountCgroups(groups) => view::control_groups(groups),
             Inner::ShowMemory { kib } => view::memory(*kib),
+            Inner::ShowProcessors { which } => {
+                self.processors.clone_from(which);
+                view::processors(which)
+            }
             Inner::AllowPing { last_group } => view::allow_ping(*last_group),
             Inner::MountDev {
                 size_mib,
@@ -163,8 +172,19 @@ impl Machine {
             Inner::NoCoreDumps => no_core_dumps(),
             Inner::Capabilities { keep } => keep_capabilities(*keep),
             Inner::RemoveContents => remove_contents(&self.dir),
-            Inner::Seccomp { filter } => sys::install_filter(filter),
+            Inner::Seccomp { filter } => self.install_filter(filter),
         }
+    }
+
+    fn install_filter(&mut self, filter: &[u8]) -> io::Result<()> {
+        // Afterwards this is one of the calls that wait for the guest.
+        let set_bytes = sys::processor_set_bytes();
+        self.calls = sys::install_filter(filter)?.map(|listener| AskedCalls {
+            listener,
+            processors: std::mem::take(&mut self.processors),
+            set_bytes,
+        });
+        Ok(())
     }
 
     /// Mounts the root over the host's and makes it `/`. The host's root stays reachable through a

@@ -28,7 +28,7 @@ mod sys;
 mod view;
 
 pub use plan::{
-    ControlGroups, Disk, GuestStart, IdMap, IdRange, Inner, Mapper, Namespaces, Outer, Plan,
+    AskedCalls, ControlGroups, Disk, GuestStart, IdMap, IdRange, Inner, Mapper, Namespaces, Outer, Plan,
     RestrictSpec, Upper, WORKSPACE_LAYERS, WorkspaceDirs,
 };
 pub use report::{Failure, Report};
@@ -44,6 +44,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 /// A launcher may wait for its plan for any time: daemons start a few ahead. If the daemon goes
 /// away, the launcher exits.
 pub const SOCKET_FD: i32 = 3;
+
+/// The lower half of a filter's "ask" that says: allowed where the kernel has nobody to ask. Without it the call is absent there.
+pub const OTHERWISE_ALLOWED: u32 = 1;
 
 /// The longest plan.
 pub const PLAN_BYTES: usize = 128 * 1024;

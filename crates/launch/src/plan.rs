@@ -43,6 +43,19 @@ pub struct GuestStart {
     pub workspace: Option<WorkspaceDirs>,
     /// Held open as long as the guest lives: the lock on data that outlives it.
     pub lock: Option<OwnedFd>,
+    /// System calls that the filter leaves to the guest.
+    pub calls: Option<AskedCalls>,
+}
+
+/// The system calls of a machine that its guest answers.
+#[derive(Debug)]
+pub struct AskedCalls {
+    /// Where they arrive.
+    pub listener: OwnedFd,
+    /// The host's processors that the machine is shown; empty: all of them.
+    pub processors: Vec<u16>,
+    /// The bytes of a set of processors in this kernel.
+    pub set_bytes: usize,
 }
 
 impl GuestStart {
@@ -52,7 +65,8 @@ impl GuestStart {
         let lower = workspace.map(|dirs| dirs.lower.as_fd());
         let upper = workspace.and_then(|dirs| Some(dirs.upper.as_ref()?.dir.as_fd()));
         let lock = self.lock.as_ref().map(AsFd::as_fd);
-        let others = [lower, upper, lock].into_iter().flatten();
+        let calls = self.calls.as_ref().map(|calls| calls.listener.as_fd());
+        let others = [lower, upper, lock, calls].into_iter().flatten();
         std::iter::once(self.listener.as_fd())
             .chain(others)
             .collect()
@@ -216,6 +230,11 @@ pub enum Inner {
     ShowMemory {
         kib: u64,
     },
+    /// Name only these processors to programs that ask how many there are. Programs still run on all of them, as far as
+    /// the machine's limit goes.
+    ShowProcessors {
+        which: Vec<u16>,
+    },
     /// Every group of the machine may use ping sockets.
     AllowPing {
         last_group: u32,
@@ -378,6 +397,9 @@ impl fmt::Display for Inner {
                 f.write_str("mount the machine's own control groups read-only")
             }
             Inner::ShowMemory { kib } => write!(f, "show {kib} KiB of memory in /proc/meminfo"),
+            Inner::ShowProcessors { which } => {
+                write!(f, "show {} of the processors", which.len())
+            }
             Inner::AllowPing { last_group } => write!(f, "let groups 0-{last_group} ping"),
             Inner::MountDev { size_mib, .. } => {
                 write!(f, "mount /dev with the harmless devices ({size_mib} MiB)")

@@ -133,9 +133,13 @@ fn set_attributes(mount: BorrowedFd<'_>, attr: libc::mount_attr) -> io::Result<(
     Ok(())
 }
 
-/// Installs a seccomp filter for this process and its descendants.
-pub(crate) fn install_filter(program: &[u8]) -> io::Result<()> {
-    let instructions: Vec<libc::sock_filter> = program
+/// Installs a seccomp filter for this process and its descendants. Returns where the calls arrive that it leaves to the guest.
+///
+/// A kernel before 5.0 knows nothing like it, and below a process that takes calls already (motu in somebody else's container)
+/// nobody else may: then each of these calls is allowed or absent, as the filter says, and nothing is returned.
+pub(crate) fn install_filter(program: &[u8]) -> io::Result<Option<OwnedFd>> {
+    const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
+    let mut steps: Vec<libc::sock_filter> = program
         .chunks_exact(8)
         .map(|b| libc::sock_filter {
             code: u16::from_ne_bytes([b[0], b[1]]),
@@ -144,21 +148,66 @@ pub(crate) fn install_filter(program: &[u8]) -> io::Result<()> {
             k: u32::from_ne_bytes([b[4], b[5], b[6], b[7]]),
         })
         .collect();
-    let length = u16::try_from(instructions.len()).map_err(|_| Errno::INVAL)?;
+    let asks = |step: &libc::sock_filter| {
+        step.code == RETURN
+            && step.k & libc::SECCOMP_RET_ACTION_FULL == libc::SECCOMP_RET_USER_NOTIF
+    };
+    if steps.iter().any(asks) {
+        let listen = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER;
+        // Signals of a program (Go's, many in a second) do not begin its call anew. Not before Linux 5.19.
+        for flags in [
+            listen | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV,
+            listen,
+        ] {
+            match set_filter(&steps, flags) {
+                // SAFETY: with this flag the result is a descriptor that the kernel has just made for us.
+                Ok(fd) => return Ok(Some(unsafe { OwnedFd::from_raw_fd(fd as i32) })),
+                Err(error) => match error.raw_os_error() {
+                    Some(libc::EINVAL | libc::EBUSY) => {}
+                    _ => return Err(error),
+                },
+            }
+        }
+        for step in steps.iter_mut().filter(|step| asks(step)) {
+            step.k = match step.k & crate::OTHERWISE_ALLOWED {
+                0 => libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32,
+                _ => libc::SECCOMP_RET_ALLOW,
+            };
+        }
+    }
+    set_filter(&steps, 0)?;
+    Ok(None)
+}
+
+fn set_filter(steps: &[libc::sock_filter], flags: libc::c_ulong) -> io::Result<c_long> {
     let program = libc::sock_fprog {
-        len: length,
-        filter: instructions.as_ptr().cast_mut(),
+        len: u16::try_from(steps.len()).map_err(|_| Errno::INVAL)?,
+        filter: steps.as_ptr().cast_mut(),
     };
     // SAFETY: the program lives through the call; the kernel copies and verifies it.
     check(unsafe {
         libc::syscall(
             libc::SYS_seccomp,
             libc::SECCOMP_SET_MODE_FILTER,
-            0,
+            flags,
             std::ptr::from_ref(&program),
         )
-    })?;
-    Ok(())
+    })
+}
+
+/// The bytes that the kernel writes for a set of processors.
+pub(crate) fn processor_set_bytes() -> usize {
+    let mut set = [0u64; 1024];
+    // SAFETY: the kernel writes at most the size of the live buffer.
+    let written = unsafe {
+        libc::syscall(
+            libc::SYS_sched_getaffinity,
+            0,
+            size_of_val(&set),
+            set.as_mut_ptr(),
+        )
+    };
+    usize::try_from(written).unwrap_or(0)
 }
 
 /// Leaves the inherited session keyring for a new, empty one.

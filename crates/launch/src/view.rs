@@ -19,6 +19,9 @@ const CGROUP: &str = "/sys/fs/cgroup";
 const MEMINFO: &str = "/proc/meminfo";
 /// The temporary path of the file that covers [`MEMINFO`]; unlinked right after.
 const STAGED: &str = "/dev/.meminfo";
+/// What C libraries count processors by.
+const ONLINE: &str = "/sys/devices/system/cpu/online";
+const STAGED_ONLINE: &str = "/dev/.online";
 const PING_GROUPS: &str = "/proc/sys/net/ipv4/ping_group_range";
 
 /// Mount flags of all kernel file systems.
@@ -98,18 +101,39 @@ fn hierarchy<'t>(own: &'t str, wanted: &str) -> Option<&'t str> {
 
 /// Covers `/proc/meminfo` with a file that the guest keeps up to date.
 pub(crate) fn memory(kib: u64) -> io::Result<()> {
+    let line = |name: &str, kib: u64| format!("{name:<16}{kib:>8} kB\n");
+    let text = ["MemTotal:", "MemFree:", "MemAvailable:"].map(|name| line(name, kib));
+    cover(MEMINFO, STAGED, &text.concat())
+}
+
+/// Covers the kernel's list of processors. Must run before the rest of `/sys` is hidden, with which it is kept.
+pub(crate) fn processors(which: &[u16]) -> io::Result<()> {
+    cover(ONLINE, STAGED_ONLINE, &format!("{}\n", list(which)))
+}
+
+/// Covers a file of the kernel's with a plain one.
+fn cover(file: &str, staged: &str, text: &str) -> io::Result<()> {
     use std::io::Write as _;
     let mut options = std::fs::File::options();
-    let mut file = options
+    let mut plain = options
         .write(true)
         .create_new(true)
         .mode(0o444)
-        .open(STAGED)?;
-    let line = |name: &str, kib: u64| format!("{name:<16}{kib:>8} kB\n");
-    let text = ["MemTotal:", "MemFree:", "MemAvailable:"].map(|name| line(name, kib));
-    file.write_all(text.concat().as_bytes())?;
-    let _ = mount_bind(STAGED, MEMINFO);
-    std::fs::remove_file(STAGED)
+        .open(staged)?;
+    plain.write_all(text.as_bytes())?;
+    let _ = mount_bind(staged, file);
+    std::fs::remove_file(staged)
+}
+
+/// The kernel's form of a list of processors: `0-2,5`.
+fn list(which: &[u16]) -> String {
+    let runs = which.chunk_by(|one, next| one.checked_add(1) == Some(*next));
+    let texts = runs.map(|run| match run {
+        [one] => one.to_string(),
+        [first, .., last] => format!("{first}-{last}"),
+        [] => String::new(),
+    });
+    texts.collect::<Vec<_>>().join(",")
 }
 
 /// Allows ping sockets for all groups. Must run before `/proc/sys` becomes read-only.
@@ -121,6 +145,13 @@ pub(crate) fn allow_ping(last_group: u32) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn processors_are_listed_as_the_kernel_does() {
+        assert_eq!(list(&[0]), "0");
+        assert_eq!(list(&[0, 1, 2, 5]), "0-2,5");
+        assert_eq!(list(&[3, 7, 8]), "3,7-8");
+    }
 
     #[test]
     fn controllers_that_share_a_hierarchy_are_found_together() {

@@ -25,7 +25,7 @@ use prost::{Message, Oneof};
 pub struct Request {
     #[prost(
         oneof = "Verb",
-        tags = "1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,30,31,40,41,42,43,44,45,50,51,52,53,54"
+        tags = "1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,30,31,40,41,42,43,44,45,50,51,52,53,54"
     )]
     pub verb: Option<Verb>,
 }
@@ -107,6 +107,12 @@ pub enum Verb {
     /// Note: `Entries`.
     #[prost(message, tag = "25")]
     LendWrite(Write),
+    /// A request for files that is done as a user; the conversation is that of the request.
+    #[prost(message, tag = "26")]
+    DoneAs(DoneAs),
+    /// A request that is too long for a frame: it comes as data, and the conversation is its own.
+    #[prost(message, tag = "27")]
+    Long(Long),
 
     /// Note: `Connected`; then data both ways (channel in: to the port, out: from it).
     #[prost(message, tag = "30")]
@@ -240,6 +246,10 @@ pub enum Failure {
     /// The program to run could not be started (missing, not executable).
     CannotRun = 9,
     Cancelled = 10,
+    /// The machine has no such user or group.
+    NoUser = 11,
+    /// The program's working directory is not there, or cannot be entered.
+    NoDirectory = 12,
 }
 
 impl From<Verb> for Request {

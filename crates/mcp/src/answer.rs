@@ -15,6 +15,13 @@ pub struct Answer {
 }
 
 impl Answer {
+    /// With something that the call knew and what was answered does not say: names of contracts
+    /// beside ours.
+    pub fn with(mut self, name: &str, value: impl Into<Value>) -> Answer {
+        self.structured[name] = value.into();
+        self
+    }
+
     /// Text, and all that is known as a value.
     pub fn new(text: impl Into<String>, known: &impl Serialize) -> Answer {
         Answer {

@@ -42,6 +42,16 @@ pub enum Approvals {
     Never,
 }
 
+impl Approvals {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Approvals::Always => "always",
+            Approvals::Auto => "auto",
+            Approvals::Never => "never",
+        }
+    }
+}
+
 impl FromStr for Approvals {
     type Err = Error;
 
@@ -153,6 +163,8 @@ impl Call {
             .hint(hint![
                 "use a client with elicitation; or approve such calls in advance: ",
                 host("motu mcp serve --approvals auto"),
+                ", or in the settings of the client: ",
+                host("motu mcp config CLIENT --approvals auto --install"),
             ])
             .into()),
             (_, true) if is_stateless(&self.context) => self.ask_by_retry(question),

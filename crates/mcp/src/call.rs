@@ -2,6 +2,8 @@
 
 use crate::Shared;
 use crate::arguments::Arguments;
+use motu_core::call::CallRequest;
+use motu_core::verb::{self, Ask as _, Verb as _};
 use motu_core::{Error, Result, TerminalId, Verbs};
 use rmcp::model::{InputRequiredResult, InputResponses, ProtocolVersion};
 use rmcp::service::{RequestContext, RoleServer};
@@ -47,11 +49,25 @@ impl Call {
         &*self.shared.service
     }
 
+    /// The error of a request that cannot be read. A typed call is made all the same: it fails with
+    /// what is wrong, is recorded, and its error says where.
+    pub async fn unread(&self, verb: &str, error: Error) -> Error {
+        let misread = CallRequest::misread(&error);
+        let Some(request) = misread.filter(|_| verb == verb::Call::INFO.name) else {
+            return error;
+        };
+        let request = CallRequest {
+            policy: self.shared.options.policy.clone(),
+            ..request
+        };
+        self.service().call(request).await.err().unwrap_or(error)
+    }
+
     /// The session that a name means here: this server's own, unless it was asked to share it.
     pub fn session(&self, arguments: &Arguments) -> Result<TerminalId> {
         let name = arguments.terminal()?;
         match &self.shared.options.scope {
-            Some(scope) if !self.shared.is_shared(name.as_str()) => {
+            Some(scope) if !self.shared.names.is_shared(name.as_str()) => {
                 TerminalId::parse(&format!("{name}@{scope}"))
             }
             _ => Ok(name),
@@ -61,7 +77,8 @@ impl Call {
     /// From now on a name means the session that everybody calls so.
     pub fn share(&self, arguments: &Arguments) {
         if self.shared.options.scope.is_some() {
-            self.shared.share(arguments.text_or("session_id", ""));
+            let name = arguments.text_or("session_id", "");
+            self.shared.names.share(name);
         }
     }
 
@@ -74,7 +91,18 @@ impl Call {
     pub fn is_own(&self, id: &str) -> bool {
         self.shared.options.scope.is_none()
             || self.shared.own_name(id).is_some()
-            || self.shared.is_shared(id)
+            || self.shared.names.is_shared(id)
+    }
+
+    /// Whether a session has one of this server's own names, which no other server has meanwhile.
+    pub fn has_own_name(&self, id: &TerminalId) -> bool {
+        self.shared.own_name(id.as_str()).is_some()
+    }
+
+    /// Whether this server may end a session without a person's approval: whoever opened it can end
+    /// it by what they type, too.
+    pub fn may_end(&self, id: &TerminalId) -> bool {
+        self.has_own_name(id) || self.shared.names.has_opened(id)
     }
 
     /// Work that is done even when nobody waits for this call any more.

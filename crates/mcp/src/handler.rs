@@ -55,7 +55,7 @@ impl Server {
                 outputs: Outputs::default(),
                 seal: Seal::new(),
                 unwalled: Default::default(),
-                shared: Default::default(),
+                names: Default::default(),
                 chores: tokio_util::task::TaskTracker::new(),
             }),
             listed: Arc::default(),
@@ -86,7 +86,7 @@ impl Server {
         let fields = self.shared.options.profile.fields(tool);
         let arguments = match schema::check(&fields, given) {
             Ok(arguments) => Arguments(arguments),
-            Err(error) => return self.failed(error),
+            Err(error) => return self.failed(call.unread(tool.verb, error).await),
         };
         let work = AssertUnwindSafe((tool.run)(call, arguments)).catch_unwind();
         let outcome = tokio::select! {

@@ -5,6 +5,7 @@
 //! turned away: a browser must not be talked into being a client.
 
 use crate::Server;
+use crate::origin::{self, Origin, Pages, Sender};
 use bytes::Bytes;
 use http::{Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Full, combinators::BoxBody};
@@ -50,6 +51,8 @@ pub struct Http {
     pub token: String,
     /// Names it is reached by, besides its address and `localhost`.
     pub hosts: Vec<String>,
+    /// Web pages that may be clients, besides those at its own addresses.
+    pub origins: Vec<Origin>,
 }
 
 impl std::fmt::Debug for Http {
@@ -79,7 +82,8 @@ impl Http {
         Ok(())
     }
 
-    fn config(&self, address: SocketAddr, stop: CancellationToken) -> StreamableHttpServerConfig {
+    /// The names it is reached by.
+    fn names(&self, address: SocketAddr) -> Vec<String> {
         let mut hosts = vec![
             "localhost".to_string(),
             "127.0.0.1".to_string(),
@@ -89,15 +93,20 @@ impl Http {
             hosts.push(address.ip().to_string());
         }
         hosts.extend(self.hosts.iter().cloned());
-        let port = address.port();
-        let origins: Vec<String> = hosts
-            .iter()
-            .map(|host| format!("http://{host}:{port}"))
-            .collect();
+        hosts
+    }
+
+    fn pages(&self, address: SocketAddr) -> Pages {
+        let names = self.names(address);
+        let own = names.iter().map(|name| Origin::own(name, address.port()));
+        Pages::new(own.chain(self.origins.iter().cloned()).collect())
+    }
+
+    fn config(&self, address: SocketAddr, stop: CancellationToken) -> StreamableHttpServerConfig {
+        // Origins are looked at before: a page that may come has to read that in the answer.
         StreamableHttpServerConfig::default()
-            .with_allowed_hosts(hosts)
-            .with_allowed_origins(origins)
-            .enforce_origin_validation()
+            .with_allowed_hosts(self.names(address))
+            .disable_allowed_origins()
             .with_max_request_body_bytes(MAX_BODY_BYTES)
             .with_cancellation_token(stop)
     }
@@ -107,6 +116,7 @@ impl Http {
 pub(crate) struct Door<H: ServerHandler> {
     service: StreamableHttpService<H, LocalSessionManager>,
     sessions: Arc<LocalSessionManager>,
+    pages: Pages,
     /// The digest of the token: all digests are equally long, so comparing takes the same time
     /// for every guess.
     token: [u8; 32],
@@ -125,6 +135,7 @@ impl<H: ServerHandler> Door<H> {
         Door {
             service: StreamableHttpService::new(move || Ok(make()), sessions.clone(), config),
             sessions,
+            pages: http.pages(address),
             token: digest(&http.token),
         }
     }
@@ -142,6 +153,21 @@ impl<H: ServerHandler> Door<H> {
     }
 
     pub(crate) async fn answer(&self, request: Request<Incoming>) -> Answered {
+        let page = match self.pages.sender(request.headers()) {
+            Sender::Program => return self.answered(request).await,
+            Sender::Page(page) => page,
+            Sender::Refused(origin) => return plain(StatusCode::FORBIDDEN, refusal(&origin)),
+        };
+        let question = origin::is_question(request.method(), request.headers());
+        let mut answer = match question {
+            true => plain(origin::MAY_SEND, ""),
+            false => self.answered(request).await,
+        };
+        origin::tell(answer.headers_mut(), page, question);
+        answer
+    }
+
+    async fn answered(&self, request: Request<Incoming>) -> Answered {
         if !self.admits(&request) {
             let mut refusal = plain(StatusCode::UNAUTHORIZED, UNAUTHORIZED);
             let challenge = header::HeaderValue::from_static("Bearer realm=\"motu\"");
@@ -177,12 +203,20 @@ impl<H: ServerHandler> Door<H> {
     }
 }
 
+/// What a web page that may not be a client is told.
+fn refusal(origin: &str) -> String {
+    format!(
+        "web pages of {origin} may not use this server; the operator may let them: \
+         `motu mcp serve --allowed-origin ORIGIN`\n"
+    )
+}
+
 fn digest(text: &str) -> [u8; 32] {
     Sha256::digest(text.as_bytes()).into()
 }
 
-fn plain(status: StatusCode, text: &'static str) -> Answered {
-    let mut response = Response::new(Full::new(Bytes::from_static(text.as_bytes())).boxed());
+fn plain(status: StatusCode, text: impl Into<Bytes>) -> Answered {
+    let mut response = Response::new(Full::new(text.into()).boxed());
     *response.status_mut() = status;
     response
 }
@@ -261,6 +295,7 @@ mod tests {
                 address: (std::net::Ipv4Addr::LOCALHOST, 0).into(),
                 token: token.to_string(),
                 hosts: Vec::new(),
+                origins: Vec::new(),
             };
             http.check()
         };

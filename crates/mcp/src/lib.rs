@@ -25,6 +25,8 @@ mod cut;
 mod handler;
 mod http;
 mod lines;
+mod names;
+mod origin;
 mod outputs;
 mod profile;
 mod progress;
@@ -33,12 +35,14 @@ mod schema;
 mod stdio;
 mod tool;
 mod tools;
+mod unanswered;
 mod watch;
 mod wording;
 
 pub use approve::Approvals;
 pub use handler::Server;
 pub use http::{Http, MAX_TOKEN_BYTES};
+pub use origin::Origin;
 pub use profile::Profile;
 pub use wording::Tools;
 
@@ -144,32 +148,12 @@ pub(crate) struct Shared {
     pub seal: approve::Seal,
     /// Whether a person has said that machines may be made without isolation.
     pub unwalled: std::sync::atomic::AtomicBool,
-    /// Names of sessions that are shared with others, because somebody asked for that.
-    pub shared: std::sync::Mutex<std::collections::BTreeSet<String>>,
+    pub names: names::Names,
     /// What must still be done when a call or the server ends.
     pub chores: tokio_util::task::TaskTracker,
 }
 
-/// Names that one server may share; a client that asks for more gets its own.
-const SHARED_NAMES: usize = 1024;
-
 impl Shared {
-    fn names(&self) -> std::sync::MutexGuard<'_, std::collections::BTreeSet<String>> {
-        let names = self.shared.lock();
-        names.unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-
-    pub fn is_shared(&self, name: &str) -> bool {
-        self.names().contains(name)
-    }
-
-    pub fn share(&self, name: String) {
-        let mut names = self.names();
-        if names.len() < SHARED_NAMES {
-            names.insert(name);
-        }
-    }
-
     /// The name of a session of this server's own.
     pub fn own_name<'a>(&self, id: &'a str) -> Option<&'a str> {
         let scope = self.options.scope.as_deref()?;

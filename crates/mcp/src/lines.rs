@@ -2,17 +2,21 @@
 //!
 //! What is no message is answered too, with the code that JSON-RPC has for it: text that is not
 //! JSON, JSON that is no message, and a line that is too long to be read. A client that waits
-//! for an answer always gets one.
+//! for an answer always gets one: the end of the input is reported only when every request that was
+//! read before it has its answer, or when the client no longer reads.
 
+use crate::unanswered::{Left, Unanswered};
+use futures_util::future::BoxFuture;
 use motu_core::shown::{misread, quoted};
 use rmcp::RoleServer;
-use rmcp::model::ErrorCode;
+use rmcp::model::{ErrorCode, ErrorData, RequestId};
 use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::sync::Mutex;
+use tokio_util::task::TaskTracker;
 
 /// The longest message; the clients of the SDKs read as much themselves.
 pub const MAX_MESSAGE_BYTES: usize = motu_core::limits::MCP_MESSAGE_BYTES.max as usize;
@@ -44,15 +48,28 @@ pub struct Lines<R, W> {
     line: Vec<u8>,
     too_long: Option<TooLong>,
     write: Arc<Mutex<Option<W>>>,
+    unanswered: Arc<Unanswered>,
+    /// Errors that are being written.
+    refusals: TaskTracker,
+    /// Whether the input has ended.
+    ended: bool,
+    /// Completes when the client no longer reads.
+    gone: BoxFuture<'static, ()>,
 }
 
 impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin + Send + 'static> Lines<R, W> {
-    pub fn new(read: R, write: W) -> Lines<R, W> {
+    /// `gone` completes when nobody reads what is written any more; it is looked at after the end
+    /// of the input.
+    pub fn new(read: R, write: W, gone: BoxFuture<'static, ()>) -> Lines<R, W> {
         Lines {
             read: BufReader::new(read),
             line: Vec::new(),
             too_long: None,
             write: Arc::new(Mutex::new(Some(write))),
+            unanswered: Arc::default(),
+            refusals: TaskTracker::new(),
+            ended: false,
+            gone,
         }
     }
 
@@ -61,7 +78,12 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin + Send + 'static> Lines<R, W> {
         loop {
             let available = self.read.fill_buf().await.ok()?;
             if available.is_empty() {
-                return None;
+                // The last line may have no newline.
+                return match (self.too_long.take(), self.line.is_empty()) {
+                    (Some(line), _) => Some(Err(line.refused())),
+                    (None, false) => Some(Ok(std::mem::take(&mut self.line))),
+                    (None, true) => None,
+                };
             }
             let newline = available.iter().position(|byte| *byte == b'\n');
             let taken = &available[..newline.unwrap_or(available.len())];
@@ -93,11 +115,34 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin + Send + 'static> Lines<R, W> {
             "jsonrpc": "2.0", "id": id, "error": {"code": code.0, "message": message},
         });
         let write = self.write.clone();
-        tokio::spawn(async move {
+        self.refusals.spawn(async move {
             // A client that no longer reads is gone; the next read reports it.
             let _ = written(&write, answer.to_string().into_bytes()).await;
         });
     }
+
+    /// After the end of the input: questions to the client fail, because no answer can come, and
+    /// `None` when every request has been answered or nobody reads the answers.
+    async fn last(&mut self) -> Option<Message> {
+        let left = tokio::select! {
+            left = self.unanswered.left() => left,
+            () = &mut self.gone => return None,
+        };
+        match left {
+            Left::Question(id) => Some(nobody_answers(id)),
+            Left::Nothing => {
+                self.refusals.close();
+                self.refusals.wait().await;
+                None
+            }
+        }
+    }
+}
+
+/// What a question gets after the client has closed its end.
+fn nobody_answers(id: RequestId) -> Message {
+    let why = "the client has closed its end and answers no questions";
+    Message::error(ErrorData::internal_error(why, None), Some(id))
 }
 
 async fn written<W: AsyncWrite + Unpin>(
@@ -123,18 +168,31 @@ where
         item: TxJsonRpcMessage<RoleServer>,
     ) -> impl Future<Output = std::io::Result<()>> + Send + 'static {
         let write = self.write.clone();
-        async move { written(&write, serde_json::to_vec(&item)?).await }
+        let unanswered = self.unanswered.clone();
+        unanswered.sending(&item);
+        async move {
+            let sent = written(&write, serde_json::to_vec(&item)?).await;
+            unanswered.sent(&item);
+            sent
+        }
     }
 
     async fn receive(&mut self) -> Option<Message> {
-        loop {
-            let parsed = self.line().await?.and_then(|line| parsed(&line));
-            match parsed {
-                Ok(Some(message)) => return Some(message),
+        while !self.ended {
+            let Some(line) = self.line().await else {
+                self.ended = true;
+                break;
+            };
+            match line.and_then(|line| parsed(&line)) {
+                Ok(Some(message)) => {
+                    self.unanswered.received(&message);
+                    return Some(message);
+                }
                 Ok(None) => {}
                 Err(refused) => self.refuse(refused),
             }
         }
+        self.last().await
     }
 
     async fn close(&mut self) -> std::io::Result<()> {
@@ -308,7 +366,7 @@ mod tests {
     async fn a_long_line_is_answered_and_the_next_one_is_read() {
         let (client, server) = tokio::io::duplex(1 << 16);
         let (read, write) = tokio::io::split(server);
-        let mut lines = Lines::new(read, write);
+        let mut lines = Lines::new(read, write, Box::pin(std::future::pending()));
         let (answers, mut input) = tokio::io::split(client);
         tokio::spawn(async move {
             let long = "x".repeat(MAX_MESSAGE_BYTES);

@@ -1,6 +1,6 @@
 //! The fields a tool takes: one description for the schema a model reads and for the check.
 
-use motu_core::limits::Limit;
+use motu_core::limits::{self, Limit};
 use motu_core::{Error, Result};
 use serde_json::{Map, Value, json};
 
@@ -23,6 +23,8 @@ pub enum Kind {
     Texts(u64),
     /// Names and texts, of at most so many.
     Map(u64),
+    /// A command: a script as text, or a program and its arguments as a list.
+    Command,
     /// Anything this schema (JSON) describes; the service's own types check it.
     Nested(&'static str),
 }
@@ -110,6 +112,13 @@ pub const fn map(name: &'static str, max: u64) -> Field {
     field(name, Kind::Map(max))
 }
 
+/// The command of a tool: text is a script, a list a program and its arguments.
+pub const fn command() -> Field {
+    field("command", Kind::Command)
+        .required()
+        .about("A script, or a program and its arguments.")
+}
+
 pub const fn nested(name: &'static str, schema: &'static str) -> Field {
     field(name, Kind::Nested(schema))
 }
@@ -155,6 +164,9 @@ impl Field {
             Kind::Map(_) => {
                 json!({"type": "object", "additionalProperties": {"type": "string"}})
             }
+            Kind::Command => json!({"anyOf": [
+                {"type": "string"}, {"type": "array", "items": {"type": "string"}},
+            ]}),
             Kind::Nested(schema) => {
                 serde_json::from_str(schema).expect("the schemas of the tables are JSON")
             }
@@ -218,7 +230,26 @@ impl Field {
                 }
                 _ => wrong(format!("an object of at most {max} names with texts")),
             },
+            Kind::Command => self.check_command(value),
             Kind::Nested(_) => Ok(()),
+        }
+    }
+
+    fn check_command(&self, value: &Value) -> Result<()> {
+        let name = self.name;
+        let wrong = |message: String| Err(Error::invalid(message).details(json!({"field": name})));
+        let bytes = match value {
+            Value::String(text) => text.len(),
+            Value::Array(words) if words.iter().all(Value::is_string) => {
+                let words = words.iter().filter_map(Value::as_str);
+                words.map(|word| word.len() + 1).sum()
+            }
+            _ => return wrong(format!("{name} must be text, or a list of texts")),
+        };
+        let max = limits::ARGV_BYTES.max;
+        match bytes as u64 > max {
+            true => wrong(format!("{name} is {bytes} long; at most {max} is taken")),
+            false => Ok(()),
         }
     }
 }
@@ -369,6 +400,20 @@ mod tests {
                 .message
                 .contains("texts")
         );
+    }
+
+    #[test]
+    fn a_command_is_text_or_a_list_of_texts() {
+        let checked = |given: Value| check(&[command()], given.as_object().unwrap().clone());
+        assert!(checked(json!({"command": "make test"})).is_ok());
+        assert!(checked(json!({"command": ["make", "test"]})).is_ok());
+        for wrong in [json!(3), json!(["make", 3]), json!({"make": "test"})] {
+            let error = checked(json!({"command": wrong})).unwrap_err();
+            assert!(error.message.contains("a list of texts"), "{error:?}");
+        }
+        let long = "x".repeat(limits::ARGV_BYTES.max as usize);
+        assert!(checked(json!({"command": [long, "x"]})).is_err());
+        assert!(checked(json!({})).is_err());
     }
 
     #[test]

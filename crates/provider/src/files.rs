@@ -60,6 +60,16 @@ fn place(path: &str) -> Result<GuestPath> {
     }
 }
 
+/// The directory that a path is in; `None` for one in the root.
+fn parent(path: &GuestPath) -> Result<Option<GuestPath>> {
+    let text = path.as_bytes();
+    let end = text.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
+    match end {
+        0 => Ok(None),
+        end => GuestPath::new(text.slice(..end)).map(Some),
+    }
+}
+
 #[derive(Deserialize)]
 struct Write {
     sandbox_id: String,
@@ -124,6 +134,7 @@ async fn remove(State(provider): Shared, Json(asked): Json<At>) -> Answer<Status
     let remove = RemoveFile {
         path: asked.path()?,
         recursive: asked.recursive,
+        user: None,
     };
     let removed = provider.service.remove_file(&id, remove).await;
     settled(&provider, &id, removed).await
@@ -152,17 +163,42 @@ async fn mkdir(State(provider): Shared, Json(asked): Json<At>) -> Answer<StatusC
     let path = asked.path()?;
     let made = provider
         .service
-        .mkdir(&id, MakeDirectory { path, mode })
+        .mkdir(
+            &id,
+            MakeDirectory {
+                path,
+                mode,
+                user: None,
+            },
+        )
         .await;
     settled(&provider, &id, made.map(drop)).await
 }
 
 async fn rename(State(provider): Shared, Json(asked): Json<Rename>) -> Answer<StatusCode> {
     let id = Provider::own_id(&asked.sandbox_id)?;
+    let to = place(&asked.new_path)?;
+    if let Some(path) = parent(&to)? {
+        // A missing source must not leave new directories behind.
+        let stat = StatFile {
+            path: place(&asked.old_path)?,
+            follow: false,
+            user: None,
+        };
+        told(&provider, &id, provider.service.stat(&id, stat).await).await?;
+        let make = MakeDirectory {
+            path,
+            mode: None,
+            user: None,
+        };
+        let made = provider.service.mkdir(&id, make).await;
+        told(&provider, &id, made).await?;
+    }
     let move_file = MoveFile {
         from: place(&asked.old_path)?,
-        to: place(&asked.new_path)?,
+        to,
         overwrite: asked.overwrite,
+        user: None,
     };
     let moved = provider.service.move_file(&id, move_file).await;
     settled(&provider, &id, moved.map(drop)).await
@@ -173,6 +209,7 @@ async fn chmod(State(provider): Shared, Json(asked): Json<At>) -> Answer<StatusC
     let change = ChangeMode {
         path: asked.path()?,
         mode: parse_mode(&asked.mode)?,
+        user: None,
     };
     let changed = provider.service.chmod(&id, change).await;
     settled(&provider, &id, changed.map(drop)).await
@@ -220,6 +257,7 @@ async fn stat(State(provider): Shared, Query(asked): Query<At>) -> Answer<Json<F
     let stat = StatFile {
         path: asked.path()?,
         follow: asked.follow,
+        user: None,
     };
     let found = provider.service.stat(&id, stat).await;
     told(&provider, &id, found)

@@ -33,8 +33,11 @@ use tokio::net::TcpListener;
 const MIN_KEY_BYTES: usize = 16;
 /// The length of generated keys: five random bits per character.
 const MADE_KEY_CHARS: usize = 52;
-/// The id prefix of sandboxes created here.
-const OURS: &str = "pv-";
+/// The id prefix of sandboxes created here. Orchestrators take ids that begin with `sb-`; those of
+/// other sandboxes of this host have no second dash.
+const OURS: &str = "sb-pv-";
+/// The prefix that sandboxes of earlier versions have.
+const EARLIER: &str = "pv-";
 const ID_CHARS: usize = 16;
 /// The header with the caller's key.
 const KEY_HEADER: &str = "x-api-key";
@@ -109,7 +112,7 @@ impl Provider {
 }
 
 fn is_ours(id: &SandboxId) -> bool {
-    id.as_str().starts_with(OURS)
+    id.as_str().starts_with(OURS) || id.as_str().starts_with(EARLIER)
 }
 
 /// Serves the protocol until `leave` completes.
@@ -183,7 +186,9 @@ mod tests {
     #[test]
     fn only_sandboxes_that_were_made_here_are_reached() {
         let own = Provider::fresh_id().unwrap();
+        assert!(own.as_str().starts_with("sb-"), "{own}");
         assert_eq!(Provider::own_id(own.as_str()).unwrap(), own);
+        assert!(Provider::own_id("pv-0123456789abcdef").is_ok());
         for other in ["ws-secret", "sb-3f9k2m7qx0ab", "", "pv", "../pv-x", "PV-a"] {
             let error = Provider::own_id(other).unwrap_err();
             assert_eq!(error.kind, motu_core::ErrorKind::NotFound, "{other}");

@@ -27,6 +27,7 @@ use hyper::body::Incoming;
 use hyper::service::Service as HyperService;
 use hyper_util::service::TowerToHyperService;
 use motu_api::wire::LEAVE_HEADER;
+use motu_core::config::GrpcConfig;
 use motu_core::{Leave, limits};
 use motu_gate::{Caller, Face, Gate, Who};
 use std::convert::Infallible;
@@ -53,11 +54,17 @@ pub struct Server {
 
 impl Server {
     pub fn new(gate: Gate, activity: Activity) -> Server {
+        Server::with_agents(gate, activity, GrpcConfig::default())
+    }
+
+    /// The same with what callers in the words of host agents get that name no template.
+    pub fn with_agents(gate: Gate, activity: Activity, agents: GrpcConfig) -> Server {
         let stopping = Arc::new(watch::Sender::new(false));
         let idle = limits::SOCKET_IDLE_CONNECTIONS.max.min(descriptors() / 4);
         let app = App {
             gate,
             activity: activity.clone(),
+            agents: Arc::new(agents),
             stopping: stopping.clone(),
         };
         Server {

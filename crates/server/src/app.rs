@@ -5,6 +5,7 @@ use axum::body::Body;
 use axum::response::Response;
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
+use motu_core::config::GrpcConfig;
 use motu_gate::Gate;
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -14,6 +15,8 @@ use tokio::sync::watch;
 pub struct App {
     pub gate: Gate,
     pub activity: Activity,
+    /// What callers in the words of host agents get that say nothing.
+    pub agents: Arc<GrpcConfig>,
     /// Whether the server was told to stop.
     pub stopping: Arc<watch::Sender<bool>>,
 }

@@ -15,9 +15,23 @@ use std::convert::Infallible;
 
 /// Reads a body as JSON, up to the limit.
 pub async fn read_json<T: DeserializeOwned>(body: Body) -> Result<T, Fault> {
-    let bytes = read_limited(body, limit(false)).await?;
-    let text: &[u8] = if bytes.is_empty() { b"{}" } else { &bytes };
-    Ok(parse_json(text)?)
+    read_json_of(body, limit(false)).await
+}
+
+/// The same for a request that carries whole texts.
+pub async fn read_long_json<T: DeserializeOwned>(body: Body) -> Result<T, Fault> {
+    read_json_of(body, limit(true)).await
+}
+
+async fn read_json_of<T: DeserializeOwned>(body: Body, most: u64) -> Result<T, Fault> {
+    let bytes = read_limited(body, most).await?;
+    match bytes.is_empty() {
+        true => Err(motu_api::address::no_body().into()),
+        false => {
+            motu_api::address::check_object(&bytes)?;
+            Ok(parse_json(&bytes)?)
+        }
+    }
 }
 
 /// The most bytes of a body. A text at its own limit may be several times as long when JSON

@@ -43,15 +43,21 @@ impl IntoResponse for Fault {
             StatusCode::from_u16(self.error.kind.http_status())
                 .unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
         });
-        let body = axum::Json(problem(worded(self.error), status));
+        let error = worded(self.error);
+        let body = axum::Json(problem(error.clone(), status));
         let mut response = (status, body).into_response();
+        response.extensions_mut().insert(Failed(error));
         let kind = HeaderValue::from_static(PROBLEM_TYPE);
         response.headers_mut().insert(header::CONTENT_TYPE, kind);
         response
     }
 }
 
-fn problem(error: Error, status: StatusCode) -> Problem {
+/// The error behind an answer, in words of HTTP, for addresses that answer in another shape.
+#[derive(Clone, Debug)]
+pub struct Failed(pub Error);
+
+pub fn problem(error: Error, status: StatusCode) -> Problem {
     Problem {
         reference: format!("/problems/{}", error.kind.as_str()),
         title: title(error.kind).to_string(),

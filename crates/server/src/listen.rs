@@ -11,6 +11,7 @@
 //! has shown no good key waits for as long as a head may take, whatever it sends meanwhile.
 
 use crate::activity::Activity;
+use crate::capsules;
 use crate::connection::{Head, PREFACE, Speaks, serve_http1, serve_http2, speaks};
 use crate::fault::Fault;
 use crate::hosts::{self, ByName, Domain};
@@ -43,6 +44,8 @@ use tokio::sync::watch;
 /// Addresses that say nothing but whether the daemon is well; they need no key.
 const OPEN: [&str; 2] = ["/healthz", "/readyz"];
 const GRPC: &str = "application/grpc";
+/// Where clients of host agents put their key.
+const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 /// The codes of gRPC for whoever is not known, and for whoever has no place.
 const GRPC_UNAUTHENTICATED: &str = "16";
 const GRPC_RESOURCE_EXHAUSTED: &str = "8";
@@ -332,15 +335,26 @@ impl Admitting {
     }
 }
 
-/// Who a request says it is from: the scheme, and what goes with it.
+/// Who a request says it is from: the scheme, and what goes with it. `X-API-Key` is a bearer's key
+/// where nothing is in `Authorization`.
 fn credentials<B>(request: &Request<B>) -> Option<(&str, &str)> {
-    let mut all = request.headers().get_all(AUTHORIZATION).iter();
-    // Of two, nobody knows which is meant.
-    let (Some(value), None) = (all.next(), all.next()) else {
-        return None;
+    let Some(value) = single(request, &AUTHORIZATION)? else {
+        let key = single(request, &API_KEY)??.to_str().ok()?.trim();
+        // What runs behind a port has keys of its own.
+        let ours = !hosts::by_name(request) || key.starts_with(motu_core::key::PREFIX);
+        return ours.then_some(("Bearer", key));
     };
     let (scheme, sent) = value.to_str().ok()?.split_once(' ')?;
     Some((scheme, sent.trim()))
+}
+
+/// A header that is there once, or not at all; of two, nobody knows which is meant.
+fn single<'a, B>(request: &'a Request<B>, name: &HeaderName) -> Option<Option<&'a HeaderValue>> {
+    let mut all = request.headers().get_all(name).iter();
+    match (all.next(), all.next()) {
+        (value, None) => Some(value),
+        _ => None,
+    }
 }
 
 impl HyperService<Request<Incoming>> for Admitting {
@@ -367,7 +381,9 @@ impl HyperService<Request<Incoming>> for Admitting {
             }
         };
         // Nobody behind needs the key itself.
-        request.headers_mut().remove(AUTHORIZATION);
+        if request.headers_mut().remove(AUTHORIZATION).is_none() && !hosts::by_name(&request) {
+            request.headers_mut().remove(API_KEY);
+        }
         let busy = caller.is_some().then(|| self.place.serve());
         if let Some(caller) = caller {
             request.extensions_mut().insert(caller);
@@ -430,7 +446,13 @@ fn refusal<B>(request: &Request<B>, error: Error) -> Response<Body> {
             }
             response
         }
-        false => Fault::from(error).into_response(),
+        false => {
+            let response = Fault::from(error).into_response();
+            match capsules::answers_for(request.uri().path()) {
+                true => capsules::coded(response),
+                false => response,
+            }
+        }
     };
     let headers = response.headers_mut();
     let challenge = match hosts::by_name(request) {
@@ -456,6 +478,32 @@ mod tests {
         let request = request.body(()).unwrap();
         let (scheme, sent) = credentials(&request)?;
         Some((scheme.to_string(), sent.to_string()))
+    }
+
+    #[test]
+    fn a_key_may_be_in_a_header_of_its_own() {
+        let sent = |headers: &[(HeaderName, &str)], by_name: bool| {
+            let mut request = Request::builder();
+            for (name, value) in headers {
+                request = request.header(name, *value);
+            }
+            let mut request = request.body(()).unwrap();
+            if by_name {
+                request.extensions_mut().insert(ByName);
+            }
+            credentials(&request).map(|(scheme, sent)| format!("{scheme} {sent}"))
+        };
+        let key = (API_KEY, "motu_x");
+        let found = Some("Bearer motu_x".to_string());
+        let alone = std::slice::from_ref(&key);
+        assert_eq!(sent(alone, false), found);
+        assert_eq!(sent(alone, true), found);
+        // `Authorization` is what counts where both are there.
+        let both = [key.clone(), (AUTHORIZATION, "Bearer motu_y")];
+        assert_eq!(sent(&both, false).as_deref(), Some("Bearer motu_y"));
+        assert_eq!(sent(&[key.clone(), key], false), None);
+        // A key of the program behind a port is not ours to judge.
+        assert_eq!(sent(&[(API_KEY, "theirs")], true), None);
     }
 
     #[test]

@@ -6,12 +6,13 @@
 //!   answer  ◄── what is this hop's, ours, or about more than this port, taken out ◄──────┘
 //! ```
 //!
-//! A request that upgrades (a WebSocket) is joined with the port from then on. The other side is
+//! Whatever is paused because it was quiet goes on for it. A request that upgrades (a WebSocket) is joined with the port from then on. The other side is
 //! hostile: it decides what is in the answer, and nothing else. By the name of its port it has an
 //! origin to itself; below the API it shares the API's, so what it answers is a sandboxed document
 //! there, and its cookies stay below its own address.
 
 use crate::app::App;
+use crate::capsules;
 use crate::extract::{AddressParts, Introduced};
 use crate::fault::Fault;
 use crate::hosts;
@@ -25,8 +26,11 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
 use hyper::client::conn::http1;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
-use motu_core::verb::{Dial, Verb as _};
-use motu_core::{Error, key};
+use motu_core::runtime::Connection;
+use motu_core::sandbox::{Sandbox, State as Life};
+use motu_core::verb::{Dial, GetSandbox, ResumeSandbox, Verb as _};
+use motu_core::{Error, ErrorKind, key};
+use motu_gate::Caller;
 
 /// Headers that are about one connection, not about the message.
 const OF_ONE_HOP: [HeaderName; 9] = [
@@ -88,7 +92,7 @@ async fn preview(
         return Err(Error::internal("an address without a port").into());
     };
     let prefix = format!("/v1/sandboxes/{id}/ports/{port}");
-    let connection = app.gate.call(&caller, dial, ()).await?;
+    let connection = reached(&app, &caller, dial).await?;
     let inside = TokioIo::new(tokio::io::join(connection.read, connection.write));
     let (mut sender, served) = http1::handshake(inside)
         .await
@@ -113,6 +117,30 @@ async fn preview(
         join(&app, outside, inside);
     }
     Ok(outward(answer.map(Body::new), shown, port))
+}
+
+/// Connects to a port. A capsule that its caller has paused goes on for it, as one that was quiet
+/// does anywhere.
+async fn reached(app: &App, caller: &Caller, dial: Dial) -> Result<Connection, Error> {
+    let (one, port) = (dial.id.clone(), dial.port);
+    let refused = match app.gate.call(caller, dial, ()).await {
+        Err(error) if error.kind == ErrorKind::Conflict => error,
+        outcome => return outcome,
+    };
+    let (id, ask) = (one.clone(), Default::default());
+    let again = caller.again();
+    let found = app.gate.call(&again, GetSandbox { id, ask }, ()).await;
+    let asleep = |one: &Sandbox| one.state == Life::Paused && capsules::is_capsule(one);
+    if !found.is_ok_and(|found| asleep(&found)) {
+        return Err(refused);
+    }
+    let (id, ask) = (one.clone(), Default::default());
+    let resume = ResumeSandbox { id, ask };
+    app.gate.call(&caller.again(), resume, ()).await?;
+    let (id, ask) = (one, Default::default());
+    app.gate
+        .call(&caller.again(), Dial { id, port, ask }, ())
+        .await
 }
 
 fn unanswered(port: &str, error: &hyper::Error) -> Fault {

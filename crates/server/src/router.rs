@@ -44,11 +44,15 @@ pub fn router(app: App) -> Router {
 async fn shape(mut request: Request, next: Next) -> Response {
     let ticket = Ticket::default();
     request.extensions_mut().insert(ticket.clone());
+    let with_code = capsules::answers_for(request.uri().path());
     let answer = AssertUnwindSafe(next.run(request)).catch_unwind().await;
     let mut response = answer.unwrap_or_else(|_| {
         Fault::from(Error::internal("the call ended in a bug").hint("`daemon.log` says where"))
             .into_response()
     });
+    if with_code {
+        response = capsules::coded(response);
+    }
     stamp(response.headers_mut(), ticket.read());
     response
 }

@@ -20,9 +20,9 @@ use bytes::Bytes;
 use futures_util::stream::{BoxStream, SplitSink, SplitStream};
 use futures_util::{SinkExt, StreamExt};
 use motu_api::event::{decode_input, encode_event};
-use motu_api::frame::{Decoder, Frame, HEADER_BYTES, Kind, MAX_PAYLOAD};
+use motu_api::frame::{Decoder, Frame, HEADER_BYTES, Kind, MAX_MESSAGE, MAX_PAYLOAD};
 use motu_core::exec::{ExecEvent, ExecInput, ExecSession, Exited};
-use motu_core::{Error, Result};
+use motu_core::{Error, Result, limits};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::future::Future;
@@ -77,7 +77,10 @@ where
     F: FnOnce(T) -> Fut + Send + 'static,
     Fut: Future<Output = Result<ExecSession>> + Send,
 {
-    accept(app, upgrade, move |mut socket| async move {
+    // The request may be longer than what follows it. What is somewhat too long is read, so that its
+    // sender is told; the rest of what is much too long is not.
+    let longest = HEADER_BYTES + 2 * MAX_MESSAGE;
+    talk_over(app, upgrade, longest, move |mut socket| async move {
         match first(&mut socket).await {
             Ok(request) => speak(socket, open(request).await, mode).await,
             Err(error) => speak(socket, Err(error), mode).await,
@@ -101,9 +104,18 @@ where
     F: FnOnce(WebSocket) -> Fut + Send + 'static,
     Fut: Future<Output = ()> + Send + 'static,
 {
+    talk_over(app, upgrade, HEADER_BYTES + MAX_PAYLOAD, talk)
+}
+
+fn talk_over<F, Fut>(app: &App, upgrade: WebSocketUpgrade, longest: usize, talk: F) -> Response
+where
+    F: FnOnce(WebSocket) -> Fut + Send + 'static,
+    Fut: Future<Output = ()> + Send + 'static,
+{
     let guard = app.activity.enter();
     upgrade
-        .max_message_size(HEADER_BYTES + MAX_PAYLOAD)
+        .max_message_size(longest)
+        .max_frame_size(longest)
         .on_upgrade(|socket| async move {
             let _guard = guard;
             talk(socket).await;
@@ -285,10 +297,15 @@ fn decode(message: Bytes) -> Result<Frame> {
 
 /// The first message, which is the request.
 pub async fn first<T: DeserializeOwned>(socket: &mut WebSocket) -> Result<T> {
-    while let Some(Ok(message)) = socket.recv().await {
+    while let Some(message) = socket.recv().await {
+        let message = message.map_err(|error| {
+            Error::transport(format!(
+                "the connection broke before a request came: {error}"
+            ))
+        })?;
         match message {
-            Message::Text(text) => return parse_json(text.as_bytes()),
-            Message::Binary(bytes) => return parse_json(&decode(bytes)?.payload),
+            Message::Text(text) => return asked(text.as_bytes()),
+            Message::Binary(bytes) => return asked(&decode(bytes)?.payload),
             Message::Ping(_) | Message::Pong(_) => {}
             Message::Close(_) => break,
         }
@@ -296,6 +313,18 @@ pub async fn first<T: DeserializeOwned>(socket: &mut WebSocket) -> Result<T> {
     Err(Error::transport(
         "the connection closed before a request came",
     ))
+}
+
+/// A request, if it is not too long.
+fn asked<T: DeserializeOwned>(text: &[u8]) -> Result<T> {
+    let limit = &limits::REQUEST_BODY_BYTES;
+    match text.len() > MAX_MESSAGE {
+        false => parse_json(text),
+        true => Err(
+            Error::limit(format!("the request is longer than {MAX_MESSAGE} bytes"))
+                .details(json!({"limit": limit.name, "max": limit.max})),
+        ),
+    }
 }
 
 #[cfg(test)]

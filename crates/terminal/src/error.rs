@@ -17,6 +17,8 @@ pub enum TerminalError {
     Busy,
     #[error("a {status} is in front, not a shell prompt")]
     NotAtPrompt { status: &'static str },
+    #[error("a program asks for a secret and would take the command for it")]
+    AsksForSecret,
     #[error("not a key: {key}")]
     UnknownKey { key: String },
     #[error("{what}")]
@@ -33,7 +35,7 @@ pub enum TerminalError {
 
 impl From<TerminalError> for motu_core::Error {
     fn from(error: TerminalError) -> motu_core::Error {
-        use motu_core::hint::verb;
+        use motu_core::hint::{field, verb};
         use motu_core::{Error, ErrorKind, hint};
         let message = error.to_string();
         match error {
@@ -49,6 +51,10 @@ impl From<TerminalError> for motu_core::Error {
                 .hint("poll for it, interrupt it with Ctrl-C, or use another session"),
             TerminalError::NotAtPrompt { .. } => Error::conflict(message)
                 .hint("look at the screen; answer the program with send_input, or leave it first"),
+            TerminalError::AsksForSecret => Error::conflict(message).hint(hint![
+                "type the secret (", verb("send_terminal_password"), "), or leave the program: Ctrl-C, an empty line or Ctrl-D; ",
+                field("force"), " types the command all the same"
+            ]),
             TerminalError::UnknownKey { .. } => Error::invalid(message)
                 .hint("names are Enter, Tab, Esc, Up, PageDown, F5, Ctrl-C, Alt-x, Shift-Tab, and of the mouse Click:COLUMN,ROW, ScrollDown:COLUMN,ROW"),
             TerminalError::NoMouse { .. } => {

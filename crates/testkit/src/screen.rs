@@ -8,8 +8,25 @@ use std::fs::File;
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
 
-/// Runs a command on a terminal with this many columns.
-pub fn on_terminal(mut command: Command, cols: u16) -> (Child, File) {
+/// Runs a command that writes to a terminal with this many columns.
+pub fn on_terminal(command: Command, cols: u16) -> (Child, File) {
+    started(command, cols, Input::Its)
+}
+
+/// Runs a command that also reads what is typed: what is written to the screen.
+pub fn typed(command: Command, cols: u16) -> (Child, File) {
+    started(command, cols, Input::Typed)
+}
+
+/// What standard input is.
+#[derive(PartialEq)]
+enum Input {
+    /// That of the command.
+    Its,
+    Typed,
+}
+
+fn started(mut command: Command, cols: u16, input: Input) -> (Child, File) {
     let screen = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&screen).unwrap();
     unlockpt(&screen).unwrap();
@@ -24,6 +41,9 @@ pub fn on_terminal(mut command: Command, cols: u16) -> (Child, File) {
     };
     tcsetwinsize(&terminal, size).unwrap();
     let end = || Stdio::from(terminal.try_clone().unwrap());
+    if input == Input::Typed {
+        command.stdin(end());
+    }
     let child = command
         .env("TERM", "xterm")
         .stdout(end())

@@ -112,7 +112,7 @@ def words(text: str | None, indent: str, quote: bool = False) -> list[str]:
 
 
 def class_lines(name: str, schema: Schema, document: Document, tag: str | None = None) -> list[str]:
-    lines = ["", "", "@dataclass(frozen=True, slots=True, kw_only=True)", f"class {name}:"]
+    lines = ["", "", "@dataclass(frozen=True, slots=True, kw_only=True)", f"class {name}(Fields):"]
     lines += words(schema.get("description"), "    ", quote=True)
     required = set(schema.get("required", []))
     for wire, one in schema.get("properties", {}).items():
@@ -179,6 +179,8 @@ def types_text(document: Document) -> str:
         "from dataclasses import dataclass, field",
         "from datetime import datetime",
         "from typing import Any, Literal",
+        "",
+        "from ._fields import Fields",
     ]
     return MARK + "\n".join([*head, *aliases, *classes, *unions]) + "\n"
 

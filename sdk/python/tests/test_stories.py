@@ -9,6 +9,7 @@ import logging
 import socket
 import subprocess
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -241,3 +242,109 @@ def test_the_mcp_server_serves(motu: Motu) -> None:
         motu.create_server("vm-run").command, input=json.dumps(hello) + "\n", capture_output=True, text=True, timeout=120
     )
     assert json.loads(served.stdout.splitlines()[0])["result"]["serverInfo"]["name"]
+
+
+def test_files_have_the_rights_of_a_user(motu: Motu) -> None:
+    with Sandbox.create(IMAGE, motu=motu) as box:
+        box.commands.run("mkdir -p /srv/open /srv/closed; chmod 777 /srv/open; echo x > /srv/closed/f; chmod 600 /srv/closed/f", 60)
+        made = box.files.write("/srv/open/mine", "text", user="1000:1000")
+        assert (made.uid, made.gid) == (1000, 1000)
+        assert box.files.read_text("/srv/open/mine", user="1000") == "text"
+        refused: list[Callable[[], object]] = [
+            lambda: box.files.write("/srv/closed/new", "text", user="1000"),
+            lambda: box.files.read("/srv/closed/f", user="1000"),
+            lambda: box.files.remove("/srv/closed/f", user="1000"),
+            lambda: box.files.mkdir("/srv/closed/d", user="1000"),
+            lambda: box.files.move("/srv/closed/f", "/srv/open/f", user="1000"),
+            lambda: motu.chmod(box.id, "/srv/closed/f", "0644", user="1000"),
+            lambda: motu.hash(box.id, "/srv/closed/f", user="1000"),
+        ]
+        for call in refused:
+            with pytest.raises(PermissionError) as caught:
+                call()
+            assert isinstance(caught.value, errors.PathDeniedError)
+        # Without a user it is root's business.
+        assert box.files.read_text("/srv/closed/f") == "x\n"
+
+
+def test_failures_that_a_program_tells_apart(motu: Motu) -> None:
+    with Sandbox.create(IMAGE, motu=motu) as box:
+        with pytest.raises(FileNotFoundError):
+            box.files.read("/etc/none")
+        with pytest.raises(IsADirectoryError):
+            box.files.read("/etc")
+        with pytest.raises(NotADirectoryError):
+            box.files.read("/etc/passwd/x")
+        with pytest.raises(errors.NoSuchUserError):
+            box.files.read("/etc/passwd", user="nobody-of-this-name")
+        with pytest.raises(errors.NoSuchUserError):
+            box.commands.run("true", user="nobody-of-this-name")
+        assert not box.files.exists("/etc/passwd/x")
+        missing = box.commands.run(["no-such-program"], 60)
+        assert (missing.not_started, missing.exit_code) == ("no_such_program", 127)
+        assert box.commands.run("exit 127", 60).not_started is None
+        box.files.write("/tmp/text", "no program", mode="0644")  # and no permission to run it
+        assert box.commands.run(["/tmp/text"], 60).not_started == "not_executable"
+        assert box.commands.run("true", 60, workdir="/etc/none").not_started == "no_such_directory"
+
+
+def test_input_is_read_to_its_end(motu: Motu) -> None:
+    with Sandbox.create(IMAGE, motu=motu) as box:
+        assert box.commands.run(["cat"], 60, input="text\n").stdout == "text\n"
+        assert box.commands.run("wc -c", 60, input=b"\x00\xff" * 2_000_000).stdout.strip() == "4000000"
+        assert box.commands.run(["cat"], 60).stdout == ""
+        # One that reads nothing ends all the same.
+        assert box.commands.run(["true"], 60, input="x" * 1_000_000).exit_code == 0
+        alone = box.commands.start(["cat"], input="alone")
+        with alone.stream() as stream:
+            assert stream.read()[0] == b"alone"
+        with pytest.raises(errors.InvalidError):
+            motu.exec_stream(box.id, "cat", stdin=True, input="x").wait()
+
+
+def test_arguments_as_long_as_linux_takes_them(motu: Motu) -> None:
+    words = ["w" * 1000] * 1900
+    with Sandbox.create(IMAGE, motu=motu) as box:
+        counted = ["sh", "-c", "echo $#; printf %s \"$V\" | wc -c", "sh", *words]
+        ran = box.commands.run(counted, 120, env={"V": "v" * 100_000})
+        assert ran.stdout.split() == ["1900", "100000"], ran.stderr
+        with motu.exec_stream(box.id, counted, timeout_seconds=120) as stream:
+            assert stream.read()[0].split() == [b"1900", b"0"]
+        for too_long in (["echo", "x" * 131_072], ["echo", *words, *words]):
+            with pytest.raises(errors.LimitError) as caught:
+                box.commands.run(too_long)
+            assert "argument_bytes" in caught.value.message or "argv_bytes" in caught.value.message
+        # Far more than a request may hold: the reason comes over a WebSocket, too.
+        with pytest.raises(errors.LimitError):
+            motu.exec_stream(box.id, ["echo", *["x" * 100_000] * 180]).wait()
+
+
+def test_answers_are_found_by_index(motu: Motu, tmp_path: Path) -> None:
+    (tmp_path / "seed").mkdir()
+    (tmp_path / "seed/a.txt").write_text("one\n")
+    made = motu.create_workspace(IMAGE, seed_path=tmp_path / "seed", name="by index")
+    try:
+        workspace = made["workspace_id"]
+        assert made["name"] == made.name == "by index" and made["vm_id"] == workspace
+        assert made.get("no such field") is None and "state" in made
+        with pytest.raises(KeyError):
+            made["no such field"]
+        ran = motu.exec_workspace(workspace, command="echo two > a.txt", timeout_seconds=60)
+        assert ran["exit_code"] == 0 and ran["execution_mode"] == "guest_vsock"
+        diff = motu.diff_workspace(workspace)
+        assert "+two" in diff["text_patch"] and diff["summary"]["modified"] == 1
+        kept = motu.create_snapshot(workspace, "kept")
+        assert kept["snapshot"]["snapshot_name"] == "kept"
+        # Directories above the place of an export are made.
+        target = tmp_path / "new/deep/a.txt"
+        motu.export_workspace(workspace, "a.txt", output_path=target)
+        assert target.read_text() == "two\n"
+        reset = motu.reset_workspace(workspace, snapshot="kept")
+        assert reset["workspace_reset"]["snapshot_name"] == "kept" and reset["reset_count"] == 1
+        assert motu.delete_snapshot(workspace, "kept")["deleted"] is True
+        shell = motu.open_shell(workspace)
+        assert motu.close_shell(workspace, shell["shell_id"])["closed"] is True
+        listed = motu.list_workspaces()["workspaces"]
+        assert workspace in [one["workspace_id"] for one in listed]
+    finally:
+        assert motu.delete_workspace(made.workspace_id)["deleted"] is True

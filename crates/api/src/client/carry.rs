@@ -99,7 +99,9 @@ async fn with_file(upgraded: Upgraded) -> Result<Connection> {
 
 impl Carry for Client {
     async fn value<V: Verb<Extra = (), Answer: Value>>(&self, call: V) -> Result<V::Answer> {
-        self.fetch(request(&call)?).await
+        // Also when no daemon has answered.
+        let answer = self.fetch(request(&call)?).await;
+        answer.map_err(V::Ask::failed)
     }
 
     async fn text<V: Verb<Extra = (), Answer = String>>(&self, call: V) -> Result<String> {

@@ -2,7 +2,7 @@
 
 use super::{Answer, Body, Call, Client, Connection};
 use crate::event::{decode_event, encode_input, json};
-use crate::frame::{Decoder, Frame, Headers, Kind, MAX_PAYLOAD};
+use crate::frame::{Decoder, Frame, Headers, Kind};
 use crate::wire::STREAM_TYPE;
 use bytes::Bytes;
 use futures_util::StreamExt;
@@ -108,7 +108,7 @@ fn frame_body(frames: BoxStream<'static, Frame>) -> Body {
     let chunks = frames.flat_map(move |Frame { kind, mut payload }| {
         let mut parts = Vec::with_capacity(2);
         loop {
-            let part = payload.split_to(payload.len().min(MAX_PAYLOAD));
+            let part = payload.split_to(payload.len().min(kind.most()));
             parts.push(Ok(BodyFrame::data(headers.next(kind, part.len()))));
             parts.push(Ok(BodyFrame::data(part)));
             if payload.is_empty() {

@@ -5,11 +5,20 @@ use crate::failure::Reader;
 use crate::show::answer;
 use crate::wording::Commands;
 use crate::{live, pull, show};
+use jiff::Timestamp;
+use motu_api::Client;
+use motu_core::audit::ListAudit;
 use motu_core::call::{CallPlan, CallRequest, CallResult, FailureClass};
+use motu_core::shown::misread;
+use motu_core::verb::{Ask as _, Call, Verb as _};
 use motu_core::{Error, ErrorKind, Result, Service, hint, limits};
+use std::collections::BTreeSet;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+
+/// Entries of the audit log among which a call is looked for.
+const RECENT: u64 = 50;
 
 /// Make one typed call: files in, one command, a bounded answer
 ///
@@ -49,6 +58,10 @@ impl Args {
     }
 
     pub async fn run(self, context: &Context) -> Result<ExitCode> {
+        self.make(context).await.map_err(CallRequest::failed)
+    }
+
+    async fn make(self, context: &Context) -> Result<ExitCode> {
         let mut request = read(&self.request)?;
         if request.policy.is_none() {
             request.policy = self.policy;
@@ -62,13 +75,18 @@ impl Args {
                 false => crate::failure::exit_code(ErrorKind::Denied),
             });
         }
+        let began = Timestamp::now();
         let result = match client.call(request.clone()).await {
             Err(error) if pull::would_help(&error) => {
                 let name = error.details["environment"].as_str().unwrap_or_default();
                 pull::pull(&client, name, Reader::of(self.json)).await?;
-                client.call(request).await?
+                client.call(request).await
             }
-            other => other?,
+            other => other,
+        };
+        let result = match result {
+            Err(error) => return Err(recorded(&client, error, began).await),
+            Ok(result) => result,
         };
         match self.json {
             true => answer(true, &result, |_| String::new()),
@@ -88,10 +106,45 @@ fn read(path: &Path) -> Result<CallRequest> {
         }
     };
     reading.map_err(|error| Error::with_file(path.display().to_string(), &error))?;
-    serde_json::from_str(&text).map_err(|error| {
-        Error::new(ErrorKind::Invalid, format!("the request: {error}"))
-            .hint("docs/calls.md lists the fields")
+    serde_json::from_str(&text).or_else(|error| {
+        // The daemon refuses it, so that it is recorded like any other call that fails.
+        let error = Error::invalid(format!("the request: {}", misread(error)))
+            .hint("docs/calls.md lists the fields");
+        CallRequest::misread(&error).ok_or(error)
     })
+}
+
+/// The error of a call whose daemon went away, with the name of the call in the audit log: that it
+/// began was written down. Without one if it cannot be told which of several it was.
+async fn recorded(client: &Client, error: Error, began: Timestamp) -> Error {
+    if error.kind != ErrorKind::Transport || error.details["audit_id"].is_string() {
+        return error;
+    }
+    let ask = ListAudit {
+        verb: Some(Call::INFO.name.to_string()),
+        limit: Some(RECENT),
+        ..ListAudit::default()
+    };
+    let Ok(list) = client.list_audit(ask).await else {
+        return error;
+    };
+    let mut open = BTreeSet::new();
+    for entry in &list.entries {
+        let text = |field: &str| entry[field].as_str().unwrap_or_default();
+        let time: Option<Timestamp> = text("time").parse().ok();
+        match text("stage") {
+            "begin" if time >= Some(began) => drop(open.insert(text("id").to_string())),
+            _ => drop(open.remove(text("id"))),
+        }
+    }
+    match (open.pop_first(), open.is_empty()) {
+        (Some(id), true) => {
+            let mut details = error.details.clone();
+            details["audit_id"] = id.into();
+            error.details(details)
+        }
+        _ => error,
+    }
 }
 
 /// What a dry run has found, one line each.

@@ -1,6 +1,7 @@
 //! `motu logs`, `attach`, `wait`, `kill` and `top`: what was started in a sandbox and runs on.
 
 use crate::commands::shape::word;
+use crate::commands::workspace;
 use crate::context::Context;
 use crate::detach::{self, Attached, Keys};
 use crate::live::{self, Live};
@@ -15,7 +16,7 @@ use motu_core::Signal;
 use motu_core::exec::{
     AttachFrom, Channel, ExecEvent, ExecSession, Process, Selector, SignalProcess,
 };
-use motu_core::{Error, Result, SandboxId, Service};
+use motu_core::{Error, Result, SandboxId, Service, Workspaces as _};
 use serde::Serialize;
 use std::process::ExitCode;
 
@@ -77,7 +78,8 @@ fn only(mut processes: Vec<Process>, id: &SandboxId) -> Result<Process> {
 /// Show what a process has written
 ///
 /// What the machine still keeps of it: the newest part, 1 MiB a channel unless more
-/// was asked for when it was started.
+/// was asked for when it was started. Of a workspace in which nothing was left running:
+/// the commands that it has run, with their output.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   motu logs sb-3f9k2m7qx0ab web
@@ -109,8 +111,18 @@ struct Logs {
 impl LogsArgs {
     pub async fn run(self, context: &Context) -> Result<ExitCode> {
         let client = context.client();
-        let process = self.which.find(&client).await?;
         let id = &self.which.id;
+        let process = match self.which.find(&client).await {
+            // What has ended is in the history of a workspace.
+            Err(error) if self.which.process.is_none() && !self.follow => {
+                let Ok(log) = client.logs_workspace(id).await else {
+                    return Err(error);
+                };
+                answer(self.json, &log, workspace::exec::log);
+                return Ok(ExitCode::SUCCESS);
+            }
+            found => found?,
+        };
         let session = client
             .attach(id, &Selector::Pid(process.pid), AttachFrom::Oldest.into())
             .await?;

@@ -1,6 +1,6 @@
 //! Arguments that several commands share: of a sandbox, and of a command in one.
 
-use super::given::{read, secret_refs};
+use super::given::{labels, read, secret_refs};
 use crate::terminal;
 use crate::wording::Commands;
 use motu_core::exec::ExecRequest;
@@ -40,7 +40,7 @@ pub struct SandboxArgs {
     #[arg(long, value_name = "N", help_heading = "Sandbox")]
     iops: Option<u64>,
 
-    /// How long it lives at most [default: 600]
+    /// How long it lives at most; 0: until it is destroyed [default: 600]
     #[arg(long, value_name = "SECONDS", help_heading = "Sandbox")]
     ttl_seconds: Option<u64>,
 
@@ -75,6 +75,10 @@ pub struct SandboxArgs {
     /// Run on this host without isolation if no runtime works
     #[arg(long, help_heading = "Sandbox")]
     allow_host_compat: bool,
+
+    /// A label, which is shown with the sandbox; may be given several times
+    #[arg(long = "label", value_name = "KEY=VALUE", help_heading = "Sandbox")]
+    labels: Vec<String>,
 }
 
 impl SandboxArgs {
@@ -94,6 +98,7 @@ impl SandboxArgs {
             secret_refs: secret_refs(&self.secret_refs)?,
             accel: self.accel.unwrap_or_default(),
             allow_host_compat: self.allow_host_compat,
+            labels: labels(&self.labels)?,
             ..CreateSandbox::default()
         })
     }

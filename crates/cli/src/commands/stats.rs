@@ -25,7 +25,7 @@ pub struct Args {
     #[arg(value_name = "ID", value_parser = SandboxId::parse)]
     id: Option<SandboxId>,
 
-    /// How far back: 10m (every 500 ms), 2h (every 30 s) or 24h (every 5 min) [default: 10m]
+    /// How far back: 5m, 10m (every 500 ms), 1h, 2h (every 30 s), 6h, 12h or 24h (every 5 min) [default: 10m]
     #[arg(long, value_name = "RANGE", value_parser = word::<MetricsRange>)]
     range: Option<MetricsRange>,
 

@@ -130,7 +130,16 @@ impl Volume {
             false => Sent::of(&self.here)?,
         };
         let path = self.there.clone();
-        client.mkdir(id, MakeDirectory { path, mode: None }).await?;
+        client
+            .mkdir(
+                id,
+                MakeDirectory {
+                    path,
+                    mode: None,
+                    user: None,
+                },
+            )
+            .await?;
         let bytes = cp::send_tree(client, self.here.clone(), id, &self.there, moved).await?;
         tracing::debug!(bytes, "a volume was sent");
         Ok(Mounted {

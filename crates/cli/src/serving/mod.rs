@@ -122,7 +122,8 @@ async fn serve(
         config,
     });
     let routes = routes.await?;
-    let server = Server::new(gate.clone(), activity.clone())
+    let agents = engine.config().grpc.clone();
+    let server = Server::with_agents(gate.clone(), activity.clone(), agents)
         .remembering(Repeats::open(place.path())?)
         .beside(routes.clone());
     let leaving = watch::Sender::new(false);

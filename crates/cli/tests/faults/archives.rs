@@ -93,6 +93,7 @@ async fn unpack(world: &World, id: &SandboxId, entries: &[Vec<u8>]) -> motu_core
             MakeDirectory {
                 path: at("/in"),
                 mode: None,
+                user: None,
             },
         )
         .await
@@ -155,6 +156,7 @@ async fn hostile_archives_are_refused_and_write_nothing_outside() {
                 RemoveFile {
                     path: at("/in"),
                     recursive: true,
+                    user: None,
                 },
             )
             .await

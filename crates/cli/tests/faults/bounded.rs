@@ -82,7 +82,8 @@ async fn assert_answered(world: &World, id: &SandboxId) {
                     id,
                     RemoveFile {
                         path: at("/tmp/none"),
-                        recursive: false
+                        recursive: false,
+                        user: None,
                     }
                 ),
             )

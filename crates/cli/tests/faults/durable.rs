@@ -207,6 +207,7 @@ async fn what_was_acknowledged_survives_a_power_cut() {
                 ChangeMode {
                     path: inside("copied"),
                     mode: 0o751,
+                    user: None,
                 },
             )
             .await
@@ -218,6 +219,7 @@ async fn what_was_acknowledged_survives_a_power_cut() {
                 MakeDirectory {
                     path: inside("a/b/c"),
                     mode: None,
+                    user: None,
                 },
             )
             .await
@@ -229,6 +231,7 @@ async fn what_was_acknowledged_survives_a_power_cut() {
                 from: inside("copied"),
                 to: inside("a/b/c/d"),
                 overwrite: false,
+                user: None,
             },
         );
         moved.await.unwrap();
@@ -241,6 +244,7 @@ async fn what_was_acknowledged_survives_a_power_cut() {
                 RemoveFile {
                     path: inside("a"),
                     recursive: true,
+                    user: None,
                 },
             )
             .await

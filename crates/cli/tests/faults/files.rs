@@ -91,7 +91,8 @@ async fn odd_names_make_the_round_trip() {
                         &id,
                         StatFile {
                             path: at(&path),
-                            follow: false
+                            follow: false,
+                            user: None,
                         }
                     )
                     .await
@@ -113,6 +114,7 @@ async fn odd_names_make_the_round_trip() {
                 ChangeMode {
                     path: at(&path),
                     mode: 0o600,
+                    user: None,
                 },
             )
             .await
@@ -125,6 +127,7 @@ async fn odd_names_make_the_round_trip() {
                     from: at(&path),
                     to: at(&moved),
                     overwrite: false,
+                    user: None,
                 },
             )
             .await
@@ -136,6 +139,7 @@ async fn odd_names_make_the_round_trip() {
                 RemoveFile {
                     path: at(&moved),
                     recursive: false,
+                    user: None,
                 },
             )
             .await

@@ -136,6 +136,7 @@ async fn looking_through_links_shows_nothing_of_the_host() {
                 StatFile {
                     path: at(&path),
                     follow: true,
+                    user: None,
                 },
             )
             .await
@@ -169,6 +170,7 @@ async fn looking_through_links_shows_nothing_of_the_host() {
             StatFile {
                 path: at("/l/plain"),
                 follow: false,
+                user: None,
             },
         )
         .await
@@ -215,6 +217,7 @@ async fn changing_through_links_changes_nothing_of_the_host() {
                 ChangeMode {
                     path: at(&path),
                     mode: 0o777,
+                    user: None,
                 },
             )
             .await;
@@ -224,6 +227,7 @@ async fn changing_through_links_changes_nothing_of_the_host() {
                 MakeDirectory {
                     path: at(format!("{path}/sub")),
                     mode: None,
+                    user: None,
                 },
             )
             .await;
@@ -235,6 +239,7 @@ async fn changing_through_links_changes_nothing_of_the_host() {
                     from: at(&path),
                     to: at(&moved),
                     overwrite: false,
+                    user: None,
                 },
             )
             .await;
@@ -245,6 +250,7 @@ async fn changing_through_links_changes_nothing_of_the_host() {
                     from: at(&moved),
                     to: at(&path),
                     overwrite: true,
+                    user: None,
                 },
             )
             .await;
@@ -258,6 +264,7 @@ async fn changing_through_links_changes_nothing_of_the_host() {
                 RemoveFile {
                     path: at(path),
                     recursive: true,
+                    user: None,
                 },
             )
             .await
@@ -271,6 +278,7 @@ async fn changing_through_links_changes_nothing_of_the_host() {
             RemoveFile {
                 path: at("/l"),
                 recursive: true,
+                user: None,
             },
         )
         .await
@@ -281,7 +289,8 @@ async fn changing_through_links_changes_nothing_of_the_host() {
                 id,
                 StatFile {
                     path: at("/etc/passwd"),
-                    follow: false
+                    follow: false,
+                    user: None,
                 }
             )
             .await
@@ -302,6 +311,7 @@ async fn trees_and_watches_stay_inside() {
             WatchFiles {
                 path: at("/l"),
                 recursive: true,
+                user: None,
             },
         )
         .await
@@ -315,6 +325,7 @@ async fn trees_and_watches_stay_inside() {
                     WatchFiles {
                         path: at(&path),
                         recursive: false,
+                        user: None,
                     },
                 )
                 .await,

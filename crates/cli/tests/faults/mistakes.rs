@@ -103,7 +103,7 @@ async fn wrong_arguments_are_invalid() {
         ("--io-mbps", "io_mbps", ["1000001", "99999999"]),
         ("--iops", "iops", ["10000001", "99999999"]),
         ("--vcpu-count", "vcpu_count", ["0", "65"]),
-        ("--ttl-seconds", "ttl_seconds", ["0", "99999999"]),
+        ("--ttl-seconds", "ttl_seconds", ["2592001", "99999999"]),
     ] {
         for value in values {
             let said = invalid(&["create", "--json", "busybox", flag, value]);
@@ -146,15 +146,19 @@ async fn impossible_wishes_are_refused_and_never_weakened() {
 
     // What exceeds the size of one command is a limit error, wherever the bytes are.
     let much = "x".repeat(100_000);
-    let setting = format!("A={much}");
-    let args = [
-        "run", "--json", "busybox", "--env", &setting, "--", "echo", &much,
+    let file = world.home().join("variables");
+    std::fs::write(&file, format!("A={much}\n")).unwrap();
+    let file = [
+        "run",
+        "--json",
+        "busybox",
+        "--env-file",
+        file.to_str().unwrap(),
     ];
-    let said = refused(&world, ErrorKind::Limit, &args);
+    // What this program itself can be started with, and the file.
+    let many = [&["--", "echo"][..], &[much.as_str(); 20]].concat();
+    let said = refused(&world, ErrorKind::Limit, &[&file[..], &many].concat());
     assert!(said.contains("argv_bytes"), "{said}");
-    let many = vec!["y"; 70_000];
-    let args = [&["run", "--json", "busybox", "--", "echo"][..], &many].concat();
-    refused(&world, ErrorKind::Limit, &args);
     // What fits is run.
     let told = world.motu(&["run", "busybox", "--", "echo", &much]);
     assert_eq!(

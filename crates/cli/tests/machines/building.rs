@@ -198,6 +198,19 @@ fn secrets_are_in_no_layer_and_nothing_that_is_kept() {
 }
 
 #[test]
+fn output_of_a_step_is_what_a_terminal_would_show_of_it() {
+    let Some(story) = world_of_its_own() else {
+        return;
+    };
+    let text = "FROM busybox\nRUN printf 'one\\r\\n 10%%\\r100%%\\n\\033[1mbold\\033[0m\\n'\n";
+    let dir = project(&story, "shown", &[("Dockerfile", text)]);
+    let told = story.motu(&["env", "build", "-t", "shown:1", dir.to_str().unwrap()]);
+    assert_eq!(told.code, 0, "{told}");
+    assert!(told.stderr.contains("one\n100%\nbold\n"), "{told}");
+    assert!(!told.stderr.contains('\u{fffd}'), "{told}");
+}
+
+#[test]
 fn what_is_wrong_is_told_with_its_line_and_leaves_nothing() {
     let Some(story) = world_of_its_own() else {
         return;

@@ -6,6 +6,8 @@
 mod agent;
 mod border;
 mod building;
+mod file_systems;
+mod namespaces;
 mod network;
 mod ordinary;
 mod packages;

@@ -20,7 +20,7 @@ entries = [["nobody", "nogroup"], ["user", "user"]]
 
 /// All tests but one, which creates the maximum of hard links to a file: 65,000 take an emulated
 /// machine a minute, and test nothing of ours.
-const ALL: [&str; 14] = [
+pub const ALL: [&str; 14] = [
     "tests::c",
     "tests::f",
     "tests::m",
@@ -44,7 +44,7 @@ fn root() -> std::path::PathBuf {
 }
 
 /// The known failures in a place, among the selected tests.
-fn listed(runtime: &str, place: &str, patterns: &[&str]) -> BTreeSet<String> {
+pub fn listed(runtime: &str, place: &str, patterns: &[&str]) -> BTreeSet<String> {
     let list = root().join(format!("crates/cli/tests/machines/pjdfstest/{runtime}.txt"));
     let list = std::fs::read_to_string(list).unwrap();
     let lines = list.lines().map(str::trim);

@@ -2,6 +2,7 @@
 
 use motu_testkit::builds::world_of_its_own as world;
 use motu_testkit::story::Story;
+use motu_testkit::user::User;
 use serde_json::Value;
 use std::os::unix::fs::PermissionsExt;
 
@@ -12,6 +13,37 @@ fn step<'a>(trial: &'a Value, name: &str) -> &'a Value {
     let steps = trial["steps"].as_array().unwrap();
     let mut found = steps.iter().filter(|step| step["name"] == name);
     found.next().unwrap_or_else(|| panic!("{name} in {trial}"))
+}
+
+#[test]
+fn who_has_no_ids_is_told_before_any_pull_and_may_run_on_the_host() {
+    let Some(user) = User::new() else { return };
+    let user = user.without_ids();
+    for image in ["busybox", "docker.io/library/busybox:1"] {
+        let told = user.motu(&["run", image, "--", "true"]);
+        assert_eq!(told.code, 107, "{told}");
+        for part in ["is not installed, and cannot be", "usermod --add-subuids"] {
+            assert!(told.stderr.contains(part), "{part}: {told}");
+        }
+        assert!(!told.stderr.contains("pulling"), "{told}");
+    }
+    let doctor = user.motu(&["doctor", "--json"]);
+    let doctor: Value = serde_json::from_str(&doctor.stdout).unwrap();
+    assert_eq!(doctor["healthy"], false, "{doctor}");
+    assert_eq!(doctor["auto"], Value::Null, "{doctor}");
+    for runtime in doctor["runtimes"].as_array().unwrap() {
+        let works = runtime["works"] == true && runtime["isolation"] != "none";
+        assert!(!works, "{runtime}");
+    }
+    let run = ["run", "busybox", "--allow-host-compat", "--json", "--"];
+    let told = user.motu(&[&run[..], &["echo", "here"]].concat());
+    let answer: Value = serde_json::from_str(&told.stdout).unwrap_or_else(|_| panic!("{told}"));
+    assert_eq!(answer["stdout"], "here\n", "{told}");
+    assert_eq!(answer["isolation"], "none", "{told}");
+    // Never where more is demanded.
+    let run = [&run[..4], &["--isolation", "container", "--", "true"]].concat();
+    let told = user.motu(&run);
+    assert_eq!(told.code, 107, "{told}");
 }
 
 #[test]

@@ -95,6 +95,16 @@ fn sandboxes_health_and_reflection() {
 }
 
 #[test]
+fn what_is_not_installed_is_pulled() {
+    let story = Story::new();
+    story.configure("runtime = \"container\"\n[grpc]\nenvironment = \"busybox\"\n");
+    // It starts the daemon, which listens.
+    let listed = story.motu(&["ps"]);
+    assert_eq!(listed.code, 0, "{listed}");
+    pytest(&story, &["test_pull.py"]);
+}
+
+#[test]
 fn events_in_a_service_of_their_own() {
     pytest(&place("container"), &["test_events.py"]);
 }

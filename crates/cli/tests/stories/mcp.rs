@@ -17,9 +17,14 @@ pub struct Mcp {
 }
 
 impl Mcp {
-    /// Starts the server with these options and initializes this revision of the protocol.
+    /// Starts the server with these options and initializes this revision of the protocol. Everything
+    /// is approved in advance, unless an option says otherwise.
     pub fn start(story: &Story, options: &[&str], revision: &str) -> Mcp {
-        let serve = [&["mcp", "serve", "--approvals", "never"], options].concat();
+        let approvals = match options.contains(&"--approvals") {
+            true => &[][..],
+            false => &["--approvals", "never"],
+        };
+        let serve = [&["mcp", "serve"], approvals, options].concat();
         let mut command = story.command(&serve);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut server = command.spawn().unwrap();

@@ -225,6 +225,43 @@ fn both_generations_of_the_typescript_sdk() {
     }
 }
 
+/// Whether the host's Go can build a program of today: since 1.21 it gets the version that a module
+/// asks for.
+fn has_go() -> bool {
+    let asked = motu_needs::command("go").arg("version").output();
+    let said = asked.map_or(String::new(), |asked| {
+        String::from_utf8_lossy(&asked.stdout).into_owned()
+    });
+    let minor = said.split_once("go1.").map(|(_, rest)| rest);
+    let minor = minor.and_then(|rest| rest.split(['.', ' ']).next()?.parse::<u32>().ok());
+    let fits = minor.is_some_and(|minor| minor >= 21);
+    if !fits {
+        skip("the Go SDK of MCP needs Go 1.21 or newer");
+    }
+    fits
+}
+
+#[test]
+fn the_go_sdk() {
+    let Some(story) = Story::with_machines() else {
+        return;
+    };
+    if !has_go() {
+        return;
+    }
+    let program = story.path().join("client");
+    let built = motu_needs::command("go")
+        .args(["build", "-o"])
+        .arg(&program)
+        .arg(".")
+        .current_dir(here("go"))
+        .env("GOTOOLCHAIN", "auto")
+        .output()
+        .unwrap();
+    assert!(built.status.success(), "{built:?}");
+    run(&story, &program, &[motu_testkit::program(), &expected()]);
+}
+
 #[test]
 fn the_inspector_lists_and_calls() {
     let (Some(node), Some(story)) = (client(NODE), Story::with_machines()) else {

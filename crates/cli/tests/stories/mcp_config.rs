@@ -1,7 +1,9 @@
 //! `motu mcp config` and the arguments of `motu mcp serve`.
 
 use insta::assert_snapshot;
+use motu_testkit::screen;
 use motu_testkit::story::{Story, Told};
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 
 /// The output, with the program's path replaced.
@@ -90,6 +92,47 @@ fn installing_changes_one_entry_and_nothing_else() {
         second.contains("\"terminal\"") && second.starts_with(settings),
         "{second}"
     );
+}
+
+/// The arguments of the server in the settings of a client.
+fn arguments(story: &Story, file: &str, key: &str) -> String {
+    let settings: serde_json::Value = serde_json::from_str(&read(story, file)).unwrap();
+    settings[key]["motu"]["args"].to_string()
+}
+
+#[test]
+fn which_approvals_the_user_wants_is_asked_once_and_kept() {
+    let story = Story::new();
+    let command = || story.command(&["mcp", "config", "gemini-cli", "--install"]);
+    let (mut child, mut shown) = screen::typed(command(), 100);
+    screen::until(&mut shown, "always, auto or never [always]: ");
+    shown.write_all(b"sometimes\n").unwrap();
+    screen::until(&mut shown, "always, auto or never [always]: ");
+    shown.write_all(b"auto\n").unwrap();
+    screen::until(&mut shown, "put motu into");
+    assert!(child.wait().unwrap().success());
+    let file = ".gemini/settings.json";
+    let asked = r#""--approvals","auto""#;
+    assert!(arguments(&story, file, "mcpServers").contains(asked));
+
+    // It is in the settings now, and stays there when something else is changed.
+    let mut again = command();
+    again.args(["--profile", "vm-run"]);
+    let (mut child, mut shown) = screen::typed(again, 100);
+    let told = screen::all(&mut shown);
+    assert!(child.wait().unwrap().success());
+    assert!(!told.contains("never"), "{told}");
+    let kept = arguments(&story, file, "mcpServers");
+    assert!(kept.contains(asked) && kept.contains("vm-run"), "{kept}");
+
+    // A flag answers it, in every form of settings; a program is not asked.
+    for client in ["gemini-cli", "codex", "opencode"] {
+        config(&story, &format!("{client} --install --approvals never"));
+        let told = config(&story, &format!("{client} --install"));
+        assert!(told.contains("already"), "{told}");
+    }
+    assert!(read(&story, ".codex/config.toml").contains(r#""--approvals", "never""#));
+    assert!(!config(&story, "zed").contains("--approvals"));
 }
 
 #[test]

@@ -5,6 +5,8 @@ mod sessions;
 use crate::mcp::Mcp;
 use motu_testkit::story::Story;
 use serde_json::{Value, json};
+use std::io::Write;
+use std::process::Stdio;
 
 const NEWER: &str = "2025-11-25";
 
@@ -68,6 +70,111 @@ fn every_line_gets_its_answer() {
     );
 }
 
+/// What a server answers to these requests after the `initialize` request, when its input ends
+/// after the last of them. It must leave by itself.
+fn answers(story: &Story, options: &[&str], input: Input, requests: &[Value]) -> Vec<Value> {
+    let hello = json!({
+        "jsonrpc": "2.0", "id": 0, "method": "initialize",
+        "params": {
+            "protocolVersion": NEWER, "capabilities": {"elicitation": {}},
+            "clientInfo": {"name": "lines", "version": "1"},
+        },
+    });
+    let lines: Vec<String> = [&[hello], requests]
+        .concat()
+        .iter()
+        .map(Value::to_string)
+        .collect();
+    // The last line has no newline.
+    let text = lines.join("\n");
+    let mut command = story.command(&[&["mcp", "serve"], options].concat());
+    command.stdout(Stdio::piped());
+    let mut server = match input {
+        Input::File => {
+            let file = story.path().join("requests");
+            std::fs::write(&file, &text).unwrap();
+            command.stdin(std::fs::File::open(&file).unwrap());
+            command.spawn().unwrap()
+        }
+        Input::Pipe => command.stdin(Stdio::piped()).spawn().unwrap(),
+    };
+    if let Some(mut pipe) = server.stdin.take() {
+        pipe.write_all(text.as_bytes()).unwrap();
+    }
+    let told = server.wait_with_output().unwrap();
+    assert!(told.status.success(), "{told:?}");
+    let told = String::from_utf8(told.stdout).unwrap();
+    told.lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
+}
+
+#[derive(Clone, Copy)]
+enum Input {
+    Pipe,
+    File,
+}
+
+fn tool(id: u64, name: &str, arguments: Value) -> Value {
+    let params = json!({"name": name, "arguments": arguments});
+    json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params})
+}
+
+fn of<'a>(answers: &'a [Value], id: u64) -> &'a Value {
+    let found = answers
+        .iter()
+        .find(|answer| answer["id"] == id && answer["method"].is_null());
+    found.unwrap_or_else(|| panic!("no answer to {id}: {answers:?}"))
+}
+
+#[test]
+fn what_was_read_before_the_input_ended_is_answered() {
+    let Some(story) = Story::with_machines() else {
+        return;
+    };
+    for input in [Input::Pipe, Input::File] {
+        // A command may go on for longer than anything else waits for it.
+        let requests = [
+            tool(
+                1,
+                "vm_run",
+                json!({"command": "sleep 7; echo late", "environment": "busybox"}),
+            ),
+            json!({"jsonrpc": "2.0", "id": 2, "method": "no/such/method"}),
+            tool(
+                3,
+                "vm_run",
+                json!({"command": ["echo", "$HOME"], "environment": "busybox"}),
+            ),
+            json!({"jsonrpc": "2.0", "id": 4, "method": "tools/list"}),
+        ];
+        let all = answers(&story, &["--profile", "vm-run"], input, &requests);
+        let said = |id| of(&all, id)["result"]["structuredContent"]["stdout"].clone();
+        assert_eq!(said(1), "late\n", "{all:?}");
+        assert_eq!(of(&all, 2)["error"]["code"], -32601);
+        assert_eq!(said(3), "$HOME\n", "{all:?}");
+        assert!(of(&all, 4)["result"]["tools"].is_array());
+    }
+}
+
+#[test]
+fn a_question_after_the_input_ended_is_answered_by_nobody() {
+    let story = Story::new();
+    let begun = std::time::Instant::now();
+    let asks = tool(1, "workspace_delete", json!({"workspace_id": "ws-1"}));
+    let all = answers(&story, &[], Input::Pipe, &[asks]);
+    assert!(
+        all.iter()
+            .any(|told| told["method"] == "elicitation/create")
+    );
+    let result = &of(&all, 1)["result"];
+    assert_eq!(result["isError"], true, "{all:?}");
+    let message = result["structuredContent"]["message"].as_str().unwrap();
+    assert!(message.contains("has closed its end"), "{message}");
+    // A person would have had ten minutes.
+    assert!(begun.elapsed().as_secs() < 60);
+}
+
 #[test]
 fn a_client_that_reads_text_alone_reads_json() {
     let story = Story::new();
@@ -114,6 +221,57 @@ fn a_machine_is_asked_for_by_its_isolation_or_its_runtime() {
     let weak = json!({"environment": "busybox", "isolation": "vm", "runtime": "container"});
     let refused = mcp.call("workspace_create", &weak);
     assert!(refused["kind"].is_string(), "{refused}");
+}
+
+#[test]
+fn names_of_other_contracts_stand_beside_ours() {
+    let Some(story) = Story::with_machines() else {
+        return;
+    };
+    let mut mcp = Mcp::start(&story, &["--profile", "all"], NEWER);
+    let made = json!({"environment": "busybox", "ttl_seconds": 3600});
+    let made = mcp.call("workspace_create", &made);
+    assert!(made["expires_at"].is_string(), "{made}");
+    let id = made["workspace_id"].clone();
+    let with = |more: Value| {
+        let mut all = json!({"workspace_id": id});
+        all.as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
+        all
+    };
+    let ran = mcp.call(
+        "workspace_exec",
+        &with(json!({"command": ["echo", "it's"]})),
+    );
+    assert_eq!(ran["stdout"], "it's\n", "{ran}");
+    assert_eq!(ran["command"], "echo 'it'\\''s'");
+    assert_eq!(
+        (&ran["cwd"], &ran["execution_mode"]),
+        (&json!("/workspace"), &json!("guest_vsock"))
+    );
+    let saved = mcp.call("snapshot_create", &with(json!({"snapshot_name": "one"})));
+    assert_eq!(saved["snapshot"]["snapshot_name"], "one", "{saved}");
+    let service = with(json!({
+        "service_name": "web", "command": "touch ready; sleep 1000", "ready_file": "ready",
+    }));
+    let started = mcp.call("service_start", &service);
+    assert_eq!(started["state"], "running", "{started}");
+    let twice = with(json!({
+        "service_name": "two", "command": "true", "ready_file": "a", "ready_command": "true",
+    }));
+    assert_eq!(mcp.call("service_start", &twice)["kind"], "invalid");
+    let shell = mcp.call("shell_open", &with(json!({})))["shell_id"].clone();
+    let closed = mcp.call("shell_close", &with(json!({"shell_id": shell})));
+    assert_eq!(closed["closed"], true, "{closed}");
+    let reset = mcp.call("workspace_reset", &with(json!({"snapshot": "one"})));
+    assert_eq!(reset["workspace_reset"]["snapshot_name"], "one", "{reset}");
+    let gone = mcp.call("snapshot_delete", &with(json!({"snapshot_name": "one"})));
+    assert_eq!(gone["deleted"], true, "{gone}");
+    assert_eq!(
+        mcp.call("workspace_delete", &with(json!({})))["deleted"],
+        true
+    );
 }
 
 /// A story with the environments that all tests share, because sessions start from debian:12.

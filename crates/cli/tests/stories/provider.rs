@@ -300,6 +300,16 @@ fn files_are_written_read_moved_and_found() {
     ));
     assert_eq!(found.json(), json!([file]));
 
+    // Directories above the new place are made, as they are for a new file; not for nothing.
+    let below = "/workspace/new/deep/moved.txt";
+    let none = json!({"sandbox_id": id, "old_path": "/workspace/none", "new_path": below});
+    assert_eq!(served.post("/files/move", none).status, 422);
+    assert_eq!(served.get(&at("/workspace/new")).status, 422);
+    let rename = json!({"sandbox_id": id, "old_path": file, "new_path": below});
+    assert_eq!(served.post("/files/move", rename).status, 204);
+    let rename = json!({"sandbox_id": id, "old_path": below, "new_path": file});
+    assert_eq!(served.post("/files/move", rename).status, 204);
+    assert!(id.starts_with("sb-"), "{id}");
     let moved = "/workspace/moved.txt";
     let rename = json!({"sandbox_id": id, "old_path": file, "new_path": moved});
     assert_eq!(served.post("/files/move", rename).status, 204);
@@ -347,7 +357,7 @@ fn without_the_key_nothing_is_reached_and_with_it_only_what_was_made_here() {
         404
     );
     assert_eq!(served.get("/sandboxes").json(), json!([]));
-    assert_eq!(served.exec("pv-0000000000000000", "true").status, 404);
+    assert_eq!(served.exec("sb-pv-0000000000000000", "true").status, 404);
     // Nor is what a project has made there for it, whatever it is called.
     for name in ["acme--py:1", "acme--team/py:1"] {
         let tagged = served.story.motu(&["env", "tag", "busybox", name]);

@@ -1,6 +1,7 @@
 //! The host as a service, beyond keys: lists in pages, versions of what is answered, what ends with
 //! a key, bodies that do not arrive. The client is curl, or a plain connection.
 
+mod capsules;
 mod collector;
 mod upgraded;
 
@@ -323,7 +324,7 @@ fn capsules_are_sandboxes_in_the_shape_of_host_agents() {
         "/v1/capsules",
         json!({"template": "busybox", "memory_mb": 256, "timeout_sec": 900}),
     );
-    assert_eq!(made.status, 201, "{made}");
+    assert_eq!(made.status, 202, "{made}");
     assert_eq!(made.json["status"], "running");
     assert_eq!(made.json["memory_mb"], 256);
     let id = made.json["id"].as_str().unwrap();
@@ -435,7 +436,7 @@ fn capsules_are_sandboxes_in_the_shape_of_host_agents() {
     let saved = post("/v1/snapshots", json!({"sandbox_id": id, "name": "py"}));
     assert_eq!(
         (saved.status, &saved.json["name"]),
-        (201, &json!("acme--py")),
+        (202, &json!("acme--py")),
         "{saved}"
     );
     let copy = post("/v1/capsules", json!({"template": "py"}));
@@ -448,11 +449,26 @@ fn capsules_are_sandboxes_in_the_shape_of_host_agents() {
     assert_eq!(kept.json["stdout"], "kept\n", "{kept}");
     let delete = |path: &str| host.call(&key, Ask::new("DELETE", path));
     assert_eq!(delete("/v1/snapshots/py").status, 409);
-    assert_eq!(delete(&copy).status, 204);
+    assert_eq!(delete(&copy).status, 202);
     let gone = delete("/v1/snapshots/py");
     assert_eq!(gone.status, 204, "{gone}");
-    assert_eq!(host.call(&key, Ask::get("/v1/snapshots")).json, json!([]));
-    assert_eq!(delete(&at).status, 204);
+    let left = host.call(&key, Ask::get("/v1/snapshots"));
+    assert_eq!(left.json.as_array().map(Vec::len), Some(1), "{left}");
+    assert_eq!(delete(&at).status, 202);
+}
+
+#[test]
+fn what_never_ends_can_be_kept_alive() {
+    let host = Host::new("");
+    let key = host.key(&["--project", "acme"]);
+    let made = json!({"environment": "busybox"});
+    let made = host.call(&key, Ask::post("/v1/workspaces", made));
+    let id = made.json["workspace_id"].as_str().unwrap();
+    let alive = format!("/v1/sandboxes/{id}/keepalive");
+    let alive = host.call(&key, Ask::post(&alive, json!({"idle_seconds": 60})));
+    assert_eq!(alive.status, 200, "{alive}");
+    assert_eq!(alive.json["idle_seconds"], 60, "{alive}");
+    assert_eq!(alive.json["expires_at"], serde_json::Value::Null, "{alive}");
 }
 
 #[test]

@@ -451,7 +451,8 @@ fn tell_of_transcripts(world: &World) {
         let rest = json!({
             "directory": directory, "transcript": format!("{directory}/0.raw"),
             "recording": format!("{directory}/session.cast"),
-            "interactions": format!("{directory}/log"), "text": "$ make\ndone\n",
+            "interactions": format!("{directory}/log"), "metadata": format!("{directory}/session.json"),
+            "text": "$ make\ndone\n",
             "from": call.ask.from.unwrap_or(3), "next_cursor": 15, "oldest": 3, "end": 20,
         });
         Ok(in_state(&ready(), rest))
@@ -517,6 +518,7 @@ fn looking() {
     transcript    $HOME/0.raw
     recording     $HOME/session.cast
     interactions  $HOME/log
+    metadata      $HOME/session.json
     "#);
     assert_eq!(world.called().1, json!(["build", {"max_bytes": 0}]));
 }

@@ -74,6 +74,7 @@ pub async fn variables_and_directory_are_the_callers(life: Life) {
             MakeDirectory {
                 path: dir,
                 mode: None,
+                user: None,
             },
         )
         .await

@@ -89,6 +89,7 @@ pub async fn stat_tells_kind_size_and_mode(life: Life) {
             StatFile {
                 path: path(&sandbox, "dir/file"),
                 follow: true,
+                user: None,
             },
         )
         .await;
@@ -110,6 +111,7 @@ pub async fn stat_tells_kind_size_and_mode(life: Life) {
             StatFile {
                 path: path(&sandbox, "dir"),
                 follow: true,
+                user: None,
             },
         )
         .await;
@@ -121,6 +123,7 @@ pub async fn stat_tells_kind_size_and_mode(life: Life) {
             MakeDirectory {
                 path: path(&sandbox, "new/er"),
                 mode: Some(0o700),
+                user: None,
             },
         )
         .await;
@@ -142,6 +145,7 @@ pub async fn a_missing_file_is_not_found(life: Life) {
                 StatFile {
                     path: none(),
                     follow: true,
+                    user: None,
                 },
             )
             .await,
@@ -160,6 +164,7 @@ pub async fn a_missing_file_is_not_found(life: Life) {
                 RemoveFile {
                     path: none(),
                     recursive: false,
+                    user: None,
                 },
             )
             .await,
@@ -172,6 +177,7 @@ pub async fn a_missing_file_is_not_found(life: Life) {
                 ChangeMode {
                     path: none(),
                     mode: 0o644,
+                    user: None,
                 },
             )
             .await,
@@ -184,6 +190,7 @@ pub async fn a_missing_file_is_not_found(life: Life) {
                 from: none(),
                 to: path(&sandbox, "other"),
                 overwrite: true,
+                user: None,
             },
         )
         .await;
@@ -408,6 +415,7 @@ pub async fn move_keeps_content_and_respects_the_target(life: Life) {
                 from: to("from"),
                 to: to("taken"),
                 overwrite: false,
+                user: None,
             },
         )
         .await;
@@ -420,6 +428,7 @@ pub async fn move_keeps_content_and_respects_the_target(life: Life) {
                 from: to("from"),
                 to: to("free"),
                 overwrite: false,
+                user: None,
             },
         )
         .await;
@@ -432,6 +441,7 @@ pub async fn move_keeps_content_and_respects_the_target(life: Life) {
                 from: to("free"),
                 to: to("taken"),
                 overwrite: true,
+                user: None,
             },
         )
         .await;
@@ -448,6 +458,7 @@ pub async fn move_keeps_content_and_respects_the_target(life: Life) {
                 from: to("dir"),
                 to: to("moved"),
                 overwrite: false,
+                user: None,
             },
         )
         .await;
@@ -465,7 +476,14 @@ pub async fn chmod_changes_the_mode(life: Life) {
         let file = path(&sandbox, "file");
         let changed = life
             .engine
-            .chmod(&sandbox.sandbox_id, ChangeMode { path: file, mode })
+            .chmod(
+                &sandbox.sandbox_id,
+                ChangeMode {
+                    path: file,
+                    mode,
+                    user: None,
+                },
+            )
             .await;
         assert_eq!(changed.expect("changed").mode, mode);
     }
@@ -483,6 +501,7 @@ pub async fn remove_takes_directories_only_when_told(life: Life) {
             RemoveFile {
                 path: dir(),
                 recursive: false,
+                user: None,
             },
         )
         .await;
@@ -494,6 +513,7 @@ pub async fn remove_takes_directories_only_when_told(life: Life) {
             RemoveFile {
                 path: dir(),
                 recursive: true,
+                user: None,
             },
         )
         .await
@@ -507,6 +527,7 @@ pub async fn remove_takes_directories_only_when_told(life: Life) {
             RemoveFile {
                 path: file,
                 recursive: false,
+                user: None,
             },
         )
         .await

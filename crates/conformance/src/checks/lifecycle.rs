@@ -110,6 +110,7 @@ pub async fn after_destroy_everything_is_not_found(life: Life) {
                 StatFile {
                     path: file(),
                     follow: true,
+                    user: None,
                 },
             )
             .await,
@@ -128,6 +129,7 @@ pub async fn after_destroy_everything_is_not_found(life: Life) {
                 RemoveFile {
                     path: file(),
                     recursive: false,
+                    user: None,
                 },
             )
             .await,

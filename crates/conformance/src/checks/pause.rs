@@ -40,6 +40,7 @@ pub async fn a_paused_sandbox_refuses_and_continues(life: Life) {
                 StatFile {
                     path: path(&sandbox, "file"),
                     follow: true,
+                    user: None,
                 },
             )
             .await,

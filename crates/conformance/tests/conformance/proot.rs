@@ -207,6 +207,7 @@ fn paths_lead_nowhere_but_into_the_tree() {
                 path: GuestPath::new(name).expect("a path"),
                 offset: 0,
                 length: None,
+                user: None,
             };
             let read = life.engine.read_file(&sandbox.sandbox_id, read).await;
             refused(ErrorKind::NotFound, read.map(drop));

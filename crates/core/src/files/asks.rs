@@ -21,6 +21,24 @@ impl From<GuestPath> for AtPath {
     }
 }
 
+/// A file or a tree, and whose rights count.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PathAs {
+    /// Absolute, inside the sandbox.
+    pub path: GuestPath,
+    /// Name or number of the user that it is done as, who may do no more than that; root of the
+    /// sandbox when missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+}
+
+impl From<GuestPath> for PathAs {
+    fn from(path: GuestPath) -> PathAs {
+        PathAs { path, user: None }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StatFile {
@@ -29,6 +47,10 @@ pub struct StatFile {
     /// Look at what a link points to.
     #[serde(default)]
     pub follow: bool,
+    /// Name or number of the user that it is done as, who may do no more than that; root of the
+    /// sandbox when missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
 }
 
 /// How a directory is listed.
@@ -51,6 +73,10 @@ pub struct ListFiles {
     /// Entries in a page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u64>,
+    /// Name or number of the user that it is done as, who may do no more than that; root of the
+    /// sandbox when missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
 }
 
 impl ListFiles {
@@ -65,6 +91,7 @@ impl ListFiles {
             depth,
             after,
             limit,
+            user: None,
         }
     }
 
@@ -89,6 +116,10 @@ pub struct ReadFile {
     /// Bytes to read; to the end when missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub length: Option<u64>,
+    /// Name or number of the user that it is done as, who may do no more than that; root of the
+    /// sandbox when missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
 }
 
 fn is_zero(number: &u64) -> bool {
@@ -101,6 +132,7 @@ impl ReadFile {
             path,
             offset: range.offset,
             length: range.length,
+            user: None,
         }
     }
 
@@ -126,7 +158,8 @@ pub struct WriteFile {
     )]
     #[schema(value_type = Option<String>)]
     pub mode: Option<u32>,
-    /// Owner of a new file.
+    /// Name or number of the user that it is done as, who may do no more than that; root of the
+    /// sandbox when missing. New files belong to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
     #[serde(default)]
@@ -182,6 +215,10 @@ pub struct MakeDirectory {
     )]
     #[schema(value_type = Option<String>)]
     pub mode: Option<u32>,
+    /// Name or number of the user that it is done as, who may do no more than that; root of the
+    /// sandbox when missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
@@ -191,6 +228,10 @@ pub struct RemoveFile {
     pub path: GuestPath,
     #[serde(default)]
     pub recursive: bool,
+    /// Name or number of the user that it is done as, who may do no more than that; root of the
+    /// sandbox when missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
@@ -200,6 +241,10 @@ pub struct MoveFile {
     pub to: GuestPath,
     #[serde(default)]
     pub overwrite: bool,
+    /// Name or number of the user that it is done as, who may do no more than that; root of the
+    /// sandbox when missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
@@ -211,6 +256,10 @@ pub struct ChangeMode {
     #[serde(with = "octal")]
     #[schema(value_type = String)]
     pub mode: u32,
+    /// Name or number of the user that it is done as, who may do no more than that; root of the
+    /// sandbox when missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
@@ -220,6 +269,10 @@ pub struct FindFiles {
     pub pattern: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u64>,
+    /// Name or number of the user that it is done as, who may do no more than that; root of the
+    /// sandbox when missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
 }
 
 impl FindFiles {
@@ -227,6 +280,7 @@ impl FindFiles {
         FindFiles {
             pattern: pattern.into(),
             limit,
+            user: None,
         }
     }
 }
@@ -238,6 +292,10 @@ pub struct WatchFiles {
     pub path: GuestPath,
     #[serde(default)]
     pub recursive: bool,
+    /// Name or number of the user that it is done as, who may do no more than that; root of the
+    /// sandbox when missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
 }
 
 /// A file of a sandbox that the caller reads or writes by itself.
@@ -288,6 +346,7 @@ macro_rules! with_paths {
 
 with_paths! {
     AtPath: "path";
+    PathAs: "path";
     StatFile: "path";
     ListFiles: "path";
     ReadFile: "path";

@@ -186,6 +186,9 @@ pub struct TerminalTranscript {
     pub recording: String,
     /// A JSON object per line.
     pub interactions: String,
+    /// What the session is, as a JSON object; missing where an older daemon left none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<String>,
     pub text: String,
     pub from: u64,
     pub next_cursor: u64,

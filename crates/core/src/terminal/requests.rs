@@ -101,7 +101,7 @@ impl Wait {
 #[serde(deny_unknown_fields, default)]
 pub struct RunInTerminal {
     pub command: String,
-    /// Type it even if a program that reads nothing is in front.
+    /// Type it even if a program that reads nothing, or asks for a secret, is in front.
     pub force: bool,
     #[serde(flatten)]
     pub wait: Wait,

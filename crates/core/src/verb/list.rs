@@ -15,8 +15,8 @@ use crate::exec::{
 };
 use crate::files::{
     AtPath, ByteStream, ChangeMode, FileEntry, FileHash, FilePage, FindFiles, LendDirectory,
-    LendFile, ListFiles, MakeDirectory, MoveFile, ReadFile, RemoveFile, StatFile, TreeWritten,
-    WatchFiles, WriteFile,
+    LendFile, ListFiles, MakeDirectory, MoveFile, PathAs, ReadFile, RemoveFile, StatFile,
+    TreeWritten, WatchFiles, WriteFile,
 };
 use crate::key::{CreateKey as NewKey, Key, KeyCreated, KeyId};
 use crate::lists::{
@@ -386,7 +386,7 @@ verbs! {
     value glob = Glob(id: SandboxId; FindFiles) -> FilePage,
         GET "/v1/sandboxes/{id}/files/glob" 200, Reads, "files";
     /// The SHA-256 of a file
-    value hash = Hash(id: SandboxId; AtPath) -> FileHash,
+    value hash = Hash(id: SandboxId; PathAs) -> FileHash,
         GET "/v1/sandboxes/{id}/files/hash" 200, Reads, "files";
     /// Changes to a file or directory as they happen
     ///
@@ -394,10 +394,10 @@ verbs! {
     lines watch = Watch(id: SandboxId; WatchFiles) -> Changes,
         GET "/v1/sandboxes/{id}/files/watch" 200, Reads, "files";
     /// A tree as a tar archive
-    bytes read_tree = ReadTree(id: SandboxId; AtPath) -> ByteStream,
+    bytes read_tree = ReadTree(id: SandboxId; PathAs) -> ByteStream,
         GET "/v1/sandboxes/{id}/files/tree" 200, Reads, "files", "application/x-tar";
     /// Unpack a tar archive into a directory
-    upload write_tree = WriteTree(id: SandboxId; AtPath => archive: ByteStream) -> TreeWritten,
+    upload write_tree = WriteTree(id: SandboxId; PathAs => archive: ByteStream) -> TreeWritten,
         PUT "/v1/sandboxes/{id}/files/tree" 200, Changes, "files", "application/x-tar";
 
     /// Lend an open file

@@ -471,5 +471,7 @@ impl Ask for CreateWorkspace {
 
 impl Ask for UpdateWorkspace {}
 impl Ask for ForkWorkspace {}
-impl Ask for WorkspaceExec {}
+impl Ask for WorkspaceExec {
+    const LONG: bool = true;
+}
 impl Ask for Undo {}

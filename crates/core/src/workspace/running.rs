@@ -301,6 +301,8 @@ impl From<AttachShell> for TtySize {
 }
 
 impl Ask for StartService {
+    const LONG: bool = true;
+
     /// A published port is one of the host's own.
     fn host_paths(&self) -> Vec<&'static str> {
         match self.published_ports.is_empty() {

@@ -83,7 +83,7 @@ pub const PARTS: [Part; 17] = [
 ];
 
 /// What a backup does not have, because it is made again or belongs to a daemon that runs.
-const MADE_AGAIN: [&str; 16] = [
+const MADE_AGAIN: [&str; 17] = [
     "aside",
     "cache",
     "daemon.lock",
@@ -95,6 +95,7 @@ const MADE_AGAIN: [&str; 16] = [
     "motu.db-mark",
     "motu.db-shm",
     "motu.db-wal",
+    "names",
     "pool",
     "probes.json",
     "restoring",

@@ -6,9 +6,9 @@ use bytes::Bytes;
 use motu_core::call::{CallFile, CallNetworkMode, CallRequest, Retention, WORK};
 use motu_core::files::GuestPath;
 use motu_core::hint;
-use motu_core::hint::verb;
+use motu_core::hint::{field, verb};
 use motu_core::policy::CallBounds;
-use motu_core::{Error, ErrorKind, Result};
+use motu_core::{Error, ErrorKind, Result, SandboxId};
 
 /// Calls may read and write below these directories; the first is the working directory.
 const ROOTS: [&str; 3] = [WORK, "/workspace", "/tmp"];
@@ -21,6 +21,8 @@ pub struct Checked {
     pub timeout_seconds: u64,
     pub max_output_bytes: u64,
     pub retention: Retention,
+    /// The state of an earlier call, which this one goes on with.
+    pub from: Option<SandboxId>,
     /// The time to live of the workspace that the call leaves behind.
     pub ttl_seconds: u64,
     pub files_out: Vec<GuestPath>,
@@ -63,6 +65,7 @@ pub fn check(request: &CallRequest, bounds: &CallBounds) -> Result<Checked> {
         timeout_seconds: numbers.timeout_seconds,
         max_output_bytes: numbers.max_output_bytes,
         retention,
+        from: request.state.as_ref().and_then(|state| state.from.clone()),
         ttl_seconds: numbers.ttl_seconds,
         files_out: outputs(&request.files_out, bounds)?,
     })
@@ -76,7 +79,7 @@ fn check_command(request: &CallRequest) -> Result<()> {
 }
 
 fn check_state(request: &CallRequest, bounds: &CallBounds) -> Result<Retention> {
-    let state = request.state.ok_or_else(|| {
+    let state = request.state.as_ref().ok_or_else(|| {
         Error::invalid("state.retention is missing: it must be said what becomes of the state")
             .hint("one of: destroy, stop, cold, snapshot")
     })?;
@@ -110,7 +113,7 @@ struct Numbers {
 
 fn check_numbers(request: &CallRequest, bounds: &CallBounds) -> Result<Numbers> {
     let timeout = request.timeout_seconds.unwrap_or(bounds.timeout_seconds);
-    let ttl = request.state.and_then(|state| state.ttl_seconds);
+    let ttl = request.state.as_ref().and_then(|state| state.ttl_seconds);
     let ttl = ttl.unwrap_or(bounds.ttl_seconds);
     let output = request.max_output_bytes.unwrap_or(bounds.max_output_bytes);
     Ok(Numbers {
@@ -141,6 +144,16 @@ fn within(name: &str, value: u64, least: u64, most: u64) -> Result<u64> {
 
 fn check_sizes(request: &CallRequest, bounds: &CallBounds) -> Result<()> {
     let limits = &request.limits.size;
+    let from = request.state.as_ref().and_then(|state| state.from.as_ref());
+    if from.is_some() && *limits != Default::default() {
+        return Err(
+            Error::invalid("limits are for a new machine, and state.from has one").hint(hint![
+                "leave ",
+                field("limits"),
+                " out"
+            ]),
+        );
+    }
     for (name, asked, most) in [
         (
             "limits.vcpu_count",
@@ -285,6 +298,7 @@ mod tests {
             command: vec!["python3".to_string(), "/work/main.py".to_string()],
             state: Some(CallState {
                 retention: Retention::Destroy,
+                from: None,
                 ttl_seconds: None,
             }),
             ..CallRequest::default()
@@ -409,6 +423,7 @@ mod tests {
         let kept = refused(|r| {
             r.state = Some(CallState {
                 retention: Retention::Snapshot,
+                from: None,
                 ttl_seconds: None,
             });
         });

@@ -7,18 +7,21 @@ use super::Calls;
 use super::check::{self, Checked};
 use super::{sandbox_of, workspace_of};
 use crate::quota::Claim;
-use motu_core::Result;
 use motu_core::call::{
     CallCheck, CallNetworkMode, CallPlan, CallRequest, CheckedDestination, FailureClass, Retention,
     SecretRef,
 };
 use motu_core::policy::{self, ExplainPolicy};
 use motu_core::sandbox::CreateSandbox;
+use motu_core::{Result, SandboxId};
 use motu_policy::Known;
 use std::collections::BTreeMap;
 
 impl Calls {
     pub(crate) async fn dry_call(&self, request: CallRequest) -> Result<CallPlan> {
+        if let Some(misread) = &request.misread {
+            return Err(misread.error());
+        }
         let mut plan = CallPlan::default();
         let name = request.policy.as_deref().unwrap_or(policy::NONE);
         let known = match self.sandboxes.policy(name).await {
@@ -62,6 +65,9 @@ impl Calls {
         plan.timeout_seconds = Some(checked.timeout_seconds);
         plan.max_output_bytes = Some(checked.max_output_bytes);
         plan.retention = Some(checked.retention);
+        if let Some(from) = &checked.from {
+            return self.goes_on(plan, from, (request, checked), known).await;
+        }
         let floor = known.policy.call.min_isolation;
         let wanted = match checked.retention {
             Retention::Destroy => sandbox_of(request, checked, floor),
@@ -99,6 +105,23 @@ impl Calls {
             }
             Err(error) => note(plan, "machine", Err(error)),
         }
+    }
+
+    /// Checks the state that the call goes on with.
+    async fn goes_on(
+        &self,
+        plan: &mut CallPlan,
+        from: &SandboxId,
+        (request, checked): (&CallRequest, &Checked),
+        known: &Known,
+    ) {
+        let bound = self.bound(request).await;
+        let usable = self.usable(from, request, checked, (known, &bound)).await;
+        if let Ok((workspace, _)) = &usable {
+            plan.runtime = Some(workspace.runtime.clone());
+            plan.isolation = Some(workspace.isolation);
+        }
+        note(plan, "state.from", usable.map(drop));
     }
 
     /// The secrets of a call that stay outside of the machine; no value is read.
@@ -162,7 +185,7 @@ fn note(plan: &mut CallPlan, check: &str, found: Result<()>) {
     };
     if let Err(error) = found {
         let text = |field: &str| error.details[field].as_str().map(str::to_string);
-        told.class = Some(FailureClass::of(error.kind));
+        told.class = Some(FailureClass::of(&error));
         told.rule = text("rule").or_else(|| text("limit"));
         told.message = Some(error.message.clone());
         told.hint = error.hint;

@@ -3,18 +3,22 @@
 //! ```text
 //!   check     the request against its policy (pure)
 //!   dry       every check, and nothing else
+//!   state     what an earlier call has kept, for one call at a time
+//!   program   the command, by the name it has in the machine
 //!   mod       machine ──► files ──► command, redacted ──► files out ──► what becomes of the state
 //! ```
 //!
-//! What fails before the command has run is an error whose details name the class of the failure.
+//! What fails before the command has run is an error; the gate adds the class of the failure to it.
 //! What fails later is part of the answer: the command did run.
 
 mod check;
 mod dry;
+mod program;
+mod state;
 
-use crate::admission::{Follow, command};
 use crate::driver::{Handle, Keep};
 use crate::guest::Guest;
+use crate::owned::to_the_end;
 use crate::sandbox::Sandboxes;
 use crate::shown::Pace;
 use crate::workspace::{Secrets, Workspaces};
@@ -24,17 +28,19 @@ use bytes::Bytes;
 use check::{Checked, check};
 use futures_util::StreamExt;
 use futures_util::stream;
+use jiff::{SignedDuration, Timestamp};
 use motu_core::call::{
     CallDestination, CallNetworkMode, CallRequest, CallResult, Failure, FailureClass, OutputFile,
     Retention, SecretRef, WORK,
 };
 use motu_core::collect::Collector;
-use motu_core::exec::{ExecRequest, ExecResult, ExecSession};
+use motu_core::exec::{ExecResult, ExecSession};
 use motu_core::files::{GuestPath, ReadRange, WriteOptions};
 use motu_core::policy::{self, PolicyRef};
-use motu_core::sandbox::{CreateSandbox, Sandbox};
-use motu_core::workspace::{CreateWorkspace, SaveAs, WORKSPACE};
-use motu_core::{Error, ErrorKind, Isolation, Program, Result, SandboxId, Workspaces as _};
+use motu_core::sandbox::{CreateSandbox, Sandbox, State};
+use motu_core::workspace::{CommandRecord, CreateWorkspace, SaveAs, UpdateWorkspace, WORKSPACE};
+use motu_core::{Error, ErrorKind, Isolation, Result, SandboxId, Workspaces as _, limits};
+use state::{Claims, Taken};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -51,13 +57,16 @@ struct Machine {
     handle: Arc<Handle>,
     guest: Arc<Guest>,
     sandbox: Sandbox,
+    /// The state of an earlier call, if this is its machine.
+    taken: Option<Taken>,
 }
 
 /// Typed calls.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Calls {
     sandboxes: Arc<Sandboxes>,
     workspaces: Arc<Workspaces>,
+    claims: Claims,
 }
 
 impl Calls {
@@ -65,14 +74,27 @@ impl Calls {
         Calls {
             sandboxes,
             workspaces,
+            claims: Claims::default(),
         }
     }
 
     pub(crate) async fn typed_call(&self, request: CallRequest) -> Result<CallResult> {
-        self.attempt(request).await.map_err(classed)
+        let keeps = request
+            .state
+            .as_ref()
+            .is_some_and(|state| state.retention != Retention::Destroy || state.from.is_some());
+        if !keeps {
+            return self.attempt(request).await;
+        }
+        // What is kept is brought to its retention, also when the caller has gone.
+        let calls = self.clone();
+        to_the_end(async move { calls.attempt(request).await }).await
     }
 
     async fn attempt(&self, request: CallRequest) -> Result<CallResult> {
+        if let Some(misread) = &request.misread {
+            return Err(misread.error());
+        }
         let name = request.policy.as_deref().unwrap_or(policy::NONE);
         if request.policy.is_some() {
             request.bounds.allow_policy(name)?;
@@ -82,18 +104,22 @@ impl Calls {
         opens(&request, &known)?;
         let (given, bound) = self.given(&request.secrets).await?;
         // The command is checked before anything is made for it.
-        let start = command(
-            &self.sandboxes.config,
-            exec(&request, &checked, &given),
-            Follow::Foreground,
-        )?;
+        let starts = program::starts(&self.sandboxes.config, &request, &checked, &given)?;
         let served = self.sandboxes.pool.serve();
-        let machine = self.machine(&request, &checked, known.policy.call.min_isolation, bound);
-        let machine = machine.await?;
+        let machine = match &checked.from {
+            Some(from) => {
+                self.take(from, &request, &checked, (&known, &bound))
+                    .await?
+            }
+            None => {
+                let floor = known.policy.call.min_isolation;
+                self.machine(&request, &checked, floor, bound).await?
+            }
+        };
         let given = given.and(machine.handle.beyond());
         let ran = async {
             prepare(&machine, &checked).await?;
-            let session = machine.guest.start(start).await?;
+            let session = program::begin(&machine.guest, starts).await?;
             let session =
                 ExecSession::new(given.redacted(session.events, Pace::Pipe), session.input);
             let mut collector =
@@ -105,14 +131,21 @@ impl Calls {
             Ok(ran) => ran,
             Err(error) => {
                 let error = machine.handle.explain_soon(error).await;
+                let away = is_away(&machine);
                 let left = self.discard(&machine, checked.retention).await;
-                return Err(match left {
-                    Ok(()) => given.clean_error(error),
-                    Err(left) => left,
+                return Err(match (left, away) {
+                    (Err(left), false) => left,
+                    // Whoever takes the machine away removes what is left of it, too.
+                    (_, true) => given.clean_error(removed(error)),
+                    (Ok(()), false) => given.clean_error(error),
                 });
             }
         };
         drop(served);
+        if checked.retention != Retention::Destroy {
+            let words = request.command.iter().map(|word| given.redact(word));
+            self.remember(&machine, words.collect(), &ran).await;
+        }
         let files_out = read_out(&machine, &checked, &known.policy.call, &given).await;
         let kept = self.settle(&machine, checked.retention).await;
         Ok(self.answer(machine, &checked, known.reference(), (ran, files_out, kept)))
@@ -161,19 +194,22 @@ impl Calls {
             guest: handle.guest()?,
             handle,
             sandbox,
+            taken: None,
         })
     }
 
-    /// Removes the machine of a call whose command did not run to its end.
+    /// Removes the machine of a call whose command did not run to its end. A state that an earlier
+    /// call has kept stays as that one wanted it.
     async fn discard(&self, machine: &Machine, retention: Retention) -> Result<()> {
-        match retention {
-            Retention::Destroy => self.destroyed(machine).await,
-            _ => self
-                .workspaces
-                .delete_workspace(&machine.id)
-                .await
-                .map(drop),
-        }
+        let done = match (&machine.taken, retention) {
+            (Some(taken), _) => self.put_back(machine, taken).await,
+            (None, Retention::Destroy) => self.destroyed(machine).await,
+            (None, _) => {
+                let deleted = self.workspaces.delete_workspace(&machine.id).await;
+                deleted.map(drop)
+            }
+        };
+        unless_gone(done)
     }
 
     /// Destroys a machine, and fails if something of it is left.
@@ -198,19 +234,76 @@ impl Calls {
     /// any.
     async fn settle(&self, machine: &Machine, retention: Retention) -> Result<Option<String>> {
         let id = &machine.id;
+        if machine.taken.is_some() && retention != Retention::Destroy {
+            self.label(id, retention).await?;
+        }
         match retention {
-            Retention::Destroy => self.destroyed(machine).await.map(|()| None),
+            Retention::Destroy if machine.taken.is_some() => {
+                let deleted = self.workspaces.delete_workspace(id).await;
+                unless_gone(deleted.map(drop)).map(|()| None)
+            }
+            Retention::Destroy => unless_gone(self.destroyed(machine).await).map(|()| None),
             Retention::Stop => self.workspaces.stop_workspace(id).await.map(|_| None),
             Retention::Cold => self.sandboxes.handle(id).await?.pause().await.map(|_| None),
             Retention::Snapshot => {
+                let name = self.snapshot_name(id).await?;
                 let snapshot = self
                     .workspaces
-                    .create_snapshot(id, SaveAs::named(SNAPSHOT))
+                    .create_snapshot(id, SaveAs::named(&name))
                     .await?;
                 self.workspaces.stop_workspace(id).await?;
                 Ok(Some(snapshot.snapshot_name))
             }
         }
+    }
+
+    /// Adds the command to the history of the workspace that keeps its state.
+    async fn remember(&self, machine: &Machine, command: Vec<String>, ran: &ExecResult) {
+        let most = limits::HISTORY_OUTPUT_BYTES.max as usize;
+        let cut = |text: &str| text[..text.floor_char_boundary(most)].to_string();
+        let status = match ran.timed_out {
+            true => "timed_out",
+            false => "exited",
+        };
+        let record = CommandRecord {
+            sequence: 0,
+            command,
+            workdir: WORK.to_string(),
+            exit_code: (!ran.timed_out).then_some(ran.exit_code),
+            status: status.to_string(),
+            stdout: cut(&ran.stdout),
+            stderr: cut(&ran.stderr),
+            truncated: ran.truncated || ran.stdout.len().max(ran.stderr.len()) > most,
+            duration_ms: ran.duration_ms,
+            started_at: Timestamp::now() - SignedDuration::from_millis(ran.duration_ms as i64),
+            checkpoint: None,
+        };
+        let store = &self.sandboxes.shared.store;
+        if let Err(error) = store.begin_command(&machine.id, record).await {
+            tracing::warn!(id = %machine.id, %error, "could not add a call to the history");
+        }
+    }
+
+    /// The first name that no snapshot of this workspace has.
+    async fn snapshot_name(&self, id: &SandboxId) -> Result<String> {
+        let list = self
+            .workspaces
+            .list_snapshots(id, Default::default())
+            .await?;
+        let taken = |name: &str| list.snapshots.iter().any(|one| one.snapshot_name == name);
+        let names = std::iter::once(SNAPSHOT.to_string());
+        let mut names = names.chain((2..).map(|number| format!("{SNAPSHOT}-{number}")));
+        let free = names.find(|name| !taken(name));
+        free.ok_or_else(|| Error::internal("there is no name left"))
+    }
+
+    /// Says what became of a state that is there already.
+    async fn label(&self, id: &SandboxId, retention: Retention) -> Result<()> {
+        let update = UpdateWorkspace {
+            labels: [(LABEL.to_string(), retention.as_str().to_string())].into(),
+            ..UpdateWorkspace::default()
+        };
+        self.workspaces.update_workspace(id, update).await.map(drop)
     }
 
     fn answer(
@@ -310,23 +403,11 @@ fn workspace_of(request: &CallRequest, checked: &Checked, floor: Isolation) -> C
     }
 }
 
-/// The command of a call.
-fn exec(request: &CallRequest, checked: &Checked, given: &Secrets) -> ExecRequest {
-    ExecRequest::from(Program {
-        command: request.command.clone(),
-        workdir: Some(WORK.to_string()),
-        env: given.variables(),
-        timeout_seconds: Some(checked.timeout_seconds),
-        max_output_bytes: Some(checked.max_output_bytes),
-        ..Program::default()
-    })
-}
-
 /// Makes the working directory of the command and writes its files there.
 async fn prepare(machine: &Machine, checked: &Checked) -> Result<()> {
     let work = GuestPath::new(Bytes::from_static(WORK.as_bytes()))?;
-    match checked.retention {
-        Retention::Destroy => machine.guest.mkdir(&work, None).await.map(drop)?,
+    match (checked.retention, &machine.taken) {
+        (Retention::Destroy, None) => machine.guest.mkdir(&work, None).await.map(drop)?,
         // A workspace keeps only `/workspace`, so the working directory is a symbolic link to it.
         _ => link_work(machine).await?,
     }
@@ -451,37 +532,29 @@ fn of_command(ran: &ExecResult) -> Option<Failure> {
     })
 }
 
-/// Adds the class of failure to an error's details.
-fn classed(error: Error) -> Error {
-    let class = FailureClass::of(error.kind);
-    let mut details = match error.details.clone() {
-        serde_json::Value::Object(details) => details,
-        _ => serde_json::Map::new(),
-    };
-    details.insert("class".to_string(), serde_json::json!(class));
-    details.insert("retry".to_string(), class.retry().into());
-    error.details(details.into())
+/// The error of a call whose machine somebody else has removed, stopped or paused: nothing is wrong
+/// with the request.
+fn removed(error: Error) -> Error {
+    match error.kind {
+        ErrorKind::NotFound | ErrorKind::Conflict => Error::transport(format!(
+            "the machine was taken away while the call ran: {}",
+            error.message
+        ))
+        .details(error.details),
+        _ => error,
+    }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// Whether somebody else ends the machine, or has.
+fn is_away(machine: &Machine) -> bool {
+    let state = machine.handle.state();
+    state != State::Running || machine.guest.going().is_some()
+}
 
-    #[test]
-    fn every_error_has_a_class_and_keeps_what_it_said() {
-        for (kind, class) in [
-            (ErrorKind::Denied, "policy_denial"),
-            (ErrorKind::Invalid, "validation_failure"),
-            (ErrorKind::Timeout, "timeout"),
-            (ErrorKind::Transport, "transport_failure"),
-            (ErrorKind::Unavailable, "transport_failure"),
-            (ErrorKind::Cleanup, "cleanup_failure"),
-        ] {
-            let error = Error::new(kind, "x").details(serde_json::json!({"rule": "r"}));
-            let classed = classed(error);
-            assert_eq!(classed.details["class"], class);
-            assert_eq!(classed.details["rule"], "r");
-            assert!(classed.details["retry"].is_string());
-        }
+/// What is to be removed may have been removed by somebody else.
+fn unless_gone(removed: Result<()>) -> Result<()> {
+    match removed {
+        Err(error) if error.kind == ErrorKind::NotFound => Ok(()),
+        other => other,
     }
 }

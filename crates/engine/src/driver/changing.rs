@@ -458,7 +458,11 @@ impl Driver {
     pub(super) async fn keepalive(&mut self, ask: Keepalive) -> Result<Sandbox> {
         let next = self.decide(Request::Keepalive)?;
         let now = &self.row.sandbox;
-        let ttl = limits::TTL_SECONDS.resolve(ask.ttl_seconds.or(Some(now.ttl_seconds)))?;
+        let ttl = match ask.ttl_seconds {
+            Some(asked) => limits::TTL_SECONDS.resolve(Some(asked))?,
+            // Also that of a sandbox that never ends.
+            None => now.ttl_seconds,
+        };
         let idle = limits::IDLE_SECONDS.resolve(ask.idle_seconds.or(Some(now.idle_seconds)))?;
         let on_idle = ask.on_idle.unwrap_or(now.on_idle);
         if ask.on_idle.is_some() {

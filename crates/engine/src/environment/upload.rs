@@ -111,6 +111,9 @@ impl Environments {
             let mut file = file.map_err(|error| Error::io("cannot keep the context", &error))?;
             let taken = io::copy(&mut (&mut source).take(most + 1), &mut file);
             match taken {
+                // Even an archive of nothing has bytes: what was to be sent was not.
+                Ok(0) => Err(Error::invalid("the request has no body")
+                    .hint("send the files of the context as a tar archive")),
                 Ok(bytes) if bytes <= most => {
                     arriving.keep();
                     Ok(bytes)

@@ -66,6 +66,22 @@ pub(super) struct About {
     used_ms: AtomicU64,
 }
 
+/// Whether a call only looks at what goes on.
+fn looks_on(verb: &Verb) -> bool {
+    match verb {
+        Verb::Attach(_)
+        | Verb::Watch(_)
+        | Verb::Ping(_)
+        | Verb::Metrics(_)
+        | Verb::LookAtTerminal(_) => true,
+        Verb::DoneAs(asked) => {
+            let inner = Request::decode(asked.request.clone());
+            inner.is_ok_and(|inner| inner.verb.as_ref().is_some_and(looks_on))
+        }
+        _ => false,
+    }
+}
+
 /// Counts as one of [`About::uses`] until it is dropped.
 #[derive(Debug)]
 pub(super) struct InUse(Arc<About>);
@@ -94,15 +110,7 @@ impl About {
     /// A call counts as use of the sandbox until it is answered. Requests that the host makes for
     /// itself, and streams that a caller may follow unattended (attach, watch), do not.
     pub fn in_use(self: &Arc<About>, verb: &Verb) -> Option<InUse> {
-        let looks_on = matches!(
-            verb,
-            Verb::Attach(_)
-                | Verb::Watch(_)
-                | Verb::Ping(_)
-                | Verb::Metrics(_)
-                | Verb::LookAtTerminal(_)
-        );
-        (!looks_on).then(|| {
+        (!looks_on(verb)).then(|| {
             self.uses.fetch_add(1, Ordering::SeqCst);
             InUse(self.clone())
         })

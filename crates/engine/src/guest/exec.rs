@@ -6,8 +6,8 @@ use bytes::Bytes;
 use futures_util::stream::{StreamExt, unfold};
 use jiff::Timestamp;
 use motu_core::exec::{
-    AttachFrom, Channel, ExecEvent, ExecInput, ExecSession, Exited, Gap, Process, Selector,
-    Started, TtySize,
+    AttachFrom, Channel, ExecEvent, ExecInput, ExecSession, Exited, Gap, NotStarted, Process,
+    Selector, Started, TtySize,
 };
 use motu_core::files::ByteStream;
 use motu_core::{Error, Result};
@@ -355,15 +355,20 @@ impl Follow {
         let Ok(found) = Outcome::decode(&last[..]) else {
             return outcome(last);
         };
-        if found.kind != Failure::CannotRun as i32 {
-            return failure(&found);
-        }
+        let kind = Failure::try_from(found.kind);
+        let missing = found.errno == rustix::io::Errno::NOENT.raw_os_error();
+        let why = match (kind, missing) {
+            (Ok(Failure::CannotRun), true) => NotStarted::NoSuchProgram,
+            (Ok(Failure::CannotRun), false) => NotStarted::NotExecutable,
+            (Ok(Failure::NoDirectory), _) => NotStarted::NoSuchDirectory,
+            _ => return failure(&found),
+        };
         let message: String = found.message.chars().take(500).collect();
         let text = Bytes::from(format!("motu: {message}\n"));
-        let missing = found.errno == rustix::io::Errno::NOENT.raw_os_error();
         self.ready.push_back(ExecEvent::Stderr(text.clone()));
         self.ready.push_back(ExecEvent::Exited(Exited {
             exit_code: if missing { 127 } else { 126 },
+            not_started: Some(why),
             stderr_bytes: text.len() as u64,
             ..Exited::default()
         }));
@@ -401,6 +406,7 @@ fn exited_event(exited: link::Exited) -> Exited {
     let usage = exited.usage.unwrap_or_default();
     Exited {
         exit_code: exited.code,
+        not_started: None,
         signal: (exited.signal != 0).then_some(exited.signal),
         timed_out: exited.timed_out,
         out_of_memory: exited.out_of_memory,

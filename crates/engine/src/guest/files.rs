@@ -16,9 +16,97 @@ use motu_core::{Error, Result, limits};
 use motu_link::message as link;
 use motu_link::message::{Said, Verb};
 use motu_link::{Event, LinkError};
+use prost::Message as _;
 use std::sync::Arc;
 
 impl Guest {
+    /// Access to the files of one directory of this machine, and to nothing outside of it.
+    pub fn within(self: &Arc<Self>, top: GuestPath) -> Within {
+        Within {
+            guest: self.clone(),
+            top: top.as_bytes().clone(),
+        }
+    }
+
+    /// The files of this machine with the rights of a user; without one, of the guest.
+    pub fn files<'a>(&'a self, user: Option<&'a str>) -> Files<'a> {
+        Files { guest: self, user }
+    }
+
+    pub async fn stat(&self, path: &GuestPath, follow: bool) -> Result<FileEntry> {
+        self.files(None).stat(path, follow).await
+    }
+
+    pub async fn read(
+        &self,
+        path: &GuestPath,
+        range: ReadRange,
+    ) -> Result<(FileEntry, ByteStream)> {
+        self.files(None).read(path, range).await
+    }
+
+    pub async fn write(
+        &self,
+        path: &GuestPath,
+        options: WriteOptions,
+        content: ByteStream,
+    ) -> Result<FileEntry> {
+        let user = options.user.clone();
+        self.files(user.as_deref())
+            .write(path, options, content)
+            .await
+    }
+
+    pub async fn mkdir(&self, path: &GuestPath, mode: Option<u32>) -> Result<FileEntry> {
+        self.files(None).mkdir(path, mode).await
+    }
+
+    pub async fn remove(&self, path: &GuestPath, recursive: bool) -> Result<()> {
+        self.files(None).remove(path, recursive).await
+    }
+
+    pub async fn watch(
+        &self,
+        path: &GuestPath,
+        recursive: bool,
+    ) -> Result<BoxStream<'static, Result<FileChange>>> {
+        self.files(None).watch(path, recursive).await
+    }
+
+    /// A tree with the owners that the archive names.
+    pub async fn write_owned_tree(
+        &self,
+        path: &GuestPath,
+        archive: ByteStream,
+    ) -> Result<TreeWritten> {
+        self.files(None).write_owned_tree(path, archive).await
+    }
+}
+
+/// The files of a machine, with the rights of a user or those of the guest.
+#[derive(Clone, Copy, Debug)]
+pub struct Files<'a> {
+    guest: &'a Guest,
+    user: Option<&'a str>,
+}
+
+impl Files<'_> {
+    /// A request with these rights. A guest that does not know users refuses it.
+    fn done(&self, verb: Verb) -> Verb {
+        match self.user {
+            None => verb,
+            Some(user) => Verb::DoneAs(link::DoneAs {
+                user: user.to_string(),
+                request: link::Request::from(verb).encode_to_vec().into(),
+            }),
+        }
+    }
+
+    /// Whose new files are; empty: the default user's.
+    fn owner(&self) -> String {
+        self.user.unwrap_or_default().to_string()
+    }
+
     pub async fn stat(&self, path: &GuestPath, follow: bool) -> Result<FileEntry> {
         self.stat_in(path, follow, Bytes::new()).await
     }
@@ -29,30 +117,26 @@ impl Guest {
             follow,
             within,
         };
-        expect_entry(self.ask(Verb::Stat(request)).await?).map(entry)
-    }
-
-    /// Access to the files of one directory of this machine, and to nothing outside of it.
-    pub fn within(self: &Arc<Self>, top: GuestPath) -> Within {
-        Within {
-            guest: self.clone(),
-            top: top.as_bytes().clone(),
-        }
+        expect_entry(self.guest.ask(self.done(Verb::Stat(request))).await?).map(entry)
     }
 
     pub async fn list(&self, path: &GuestPath, options: ListOptions) -> Result<FilePage> {
         let limit = limits::LIST_ENTRIES.resolve(options.limit)?;
         let said = self
-            .ask(Verb::List(link::List {
+            .guest
+            .ask(self.done(Verb::List(link::List {
                 path: path.as_bytes().clone(),
                 depth: options.depth.unwrap_or(1),
                 after: options.after.unwrap_or_default(),
                 limit: limit as u32,
-            }))
+            })))
             .await?;
         let page = page(said)?;
         if page.entries.len() as u64 > limit || (page.entries.is_empty() && page.next.is_some()) {
-            return Err(self.breach("the guest's listing goes on nowhere").await);
+            return Err(self
+                .guest
+                .breach("the guest's listing goes on nowhere")
+                .await);
         }
         Ok(page)
     }
@@ -61,7 +145,8 @@ impl Guest {
         let limit = limits::LIST_ENTRIES.resolve(limit)? as u32;
         let pattern = pattern.as_bytes().clone();
         let notes = self
-            .ask_all(Verb::Glob(link::Glob { pattern, limit }))
+            .guest
+            .ask_all(self.done(Verb::Glob(link::Glob { pattern, limit })))
             .await?;
         // One page may come in several notes; the last one says whether there is more.
         let mut whole = FilePage {
@@ -99,12 +184,13 @@ impl Guest {
             ));
         }
         let mut stream = self
-            .open(Verb::Read(link::Read {
+            .guest
+            .open(self.done(Verb::Read(link::Read {
                 path: path.as_bytes().clone(),
                 offset: range.offset,
                 length: range.length.unwrap_or(0),
                 within,
-            }))
+            })))
             .await?;
         let file = expect_entry(next_note(&mut stream).await?).map(entry)?;
         Ok((file, data(stream)))
@@ -117,11 +203,12 @@ impl Guest {
         content: ByteStream,
     ) -> Result<FileEntry> {
         let mut stream = self
-            .open(Verb::Write(link::Write {
+            .guest
+            .open(self.done(Verb::Write(link::Write {
                 path: path.as_bytes().clone(),
                 mode: options.mode.unwrap_or(0),
                 parents: !options.no_parents,
-                user: options.user.unwrap_or_default(),
+                user: self.owner(),
                 append: options.append,
                 create_new: options.create_new,
                 sync: false,
@@ -131,7 +218,7 @@ impl Guest {
                     revision: expected.revision,
                 }),
                 modified_unix_ns: 0,
-            }))
+            })))
             .await?;
         // An error in the caller's stream drops ours, and the guest then deletes its staged file.
         send_all(&mut stream, content).await?;
@@ -142,19 +229,21 @@ impl Guest {
 
     pub async fn mkdir(&self, path: &GuestPath, mode: Option<u32>) -> Result<FileEntry> {
         let said = self
-            .ask(Verb::Mkdir(link::Mkdir {
+            .guest
+            .ask(self.done(Verb::Mkdir(link::Mkdir {
                 path: path.as_bytes().clone(),
                 parents: true,
                 mode: mode.unwrap_or(0),
-                user: String::new(),
-            }))
+                user: self.owner(),
+            })))
             .await?;
         expect_entry(said).map(entry)
     }
 
     pub async fn remove(&self, path: &GuestPath, recursive: bool) -> Result<()> {
         let path = path.as_bytes().clone();
-        self.tell(Verb::Remove(link::Remove { path, recursive }))
+        self.guest
+            .tell(self.done(Verb::Remove(link::Remove { path, recursive })))
             .await
     }
 
@@ -165,24 +254,32 @@ impl Guest {
         overwrite: bool,
     ) -> Result<FileEntry> {
         let said = self
-            .ask(Verb::Move(link::Move {
+            .guest
+            .ask(self.done(Verb::Move(link::Move {
                 from: from.as_bytes().clone(),
                 to: to.as_bytes().clone(),
                 overwrite,
-            }))
+            })))
             .await?;
         expect_entry(said).map(entry)
     }
 
     pub async fn chmod(&self, path: &GuestPath, mode: u32) -> Result<FileEntry> {
         let path = path.as_bytes().clone();
-        let said = self.ask(Verb::Chmod(link::Chmod { path, mode })).await?;
+        let said = self
+            .guest
+            .ask(self.done(Verb::Chmod(link::Chmod { path, mode })))
+            .await?;
         expect_entry(said).map(entry)
     }
 
     pub async fn hash(&self, path: &GuestPath) -> Result<FileHash> {
         let path = path.as_bytes().clone();
-        match self.ask(Verb::Hash(link::Hash { path })).await? {
+        match self
+            .guest
+            .ask(self.done(Verb::Hash(link::Hash { path })))
+            .await?
+        {
             Said::Digest(found) => Ok(FileHash {
                 sha256: found
                     .sha256
@@ -202,7 +299,8 @@ impl Guest {
     ) -> Result<BoxStream<'static, Result<FileChange>>> {
         let path = path.as_bytes().clone();
         let mut stream = self
-            .open(Verb::Watch(link::Watch { path, recursive }))
+            .guest
+            .open(self.done(Verb::Watch(link::Watch { path, recursive })))
             .await?;
         match next_note(&mut stream).await? {
             Said::Watching(_) => {}
@@ -226,11 +324,14 @@ impl Guest {
     async fn tree_in(&self, path: &GuestPath, within: Bytes) -> Result<ByteStream> {
         let path = path.as_bytes().clone();
         let request = link::TreeOut { path, within };
-        first_data(data(self.open(Verb::TreeOut(request)).await?)).await
+        first_data(data(
+            self.guest.open(self.done(Verb::TreeOut(request))).await?,
+        ))
+        .await
     }
 
     pub async fn write_tree(&self, path: &GuestPath, archive: ByteStream) -> Result<TreeWritten> {
-        self.tree_of(path, "", archive).await
+        self.tree_of(path, &self.owner(), archive).await
     }
 
     /// Like [`Guest::write_tree`], with the owners that the archive names.
@@ -249,12 +350,13 @@ impl Guest {
         archive: ByteStream,
     ) -> Result<TreeWritten> {
         let mut stream = self
-            .open(Verb::TreeIn(link::TreeIn {
+            .guest
+            .open(self.done(Verb::TreeIn(link::TreeIn {
                 path: path.as_bytes().clone(),
                 user: user.to_string(),
                 max_bytes: 0,
                 max_entries: 0,
-            }))
+            })))
             .await?;
         send_all(&mut stream, archive).await?;
         let done = match next_note(&mut stream).await? {
@@ -262,7 +364,7 @@ impl Guest {
             _ => return Err(unexpected()),
         };
         finish(&mut stream).await?;
-        self.settle().await?;
+        self.guest.settle().await?;
         Ok(TreeWritten {
             entries: done.entries,
             bytes: done.bytes,
@@ -279,7 +381,10 @@ pub struct Within {
 
 impl Within {
     pub async fn stat(&self, path: &GuestPath, follow: bool) -> Result<FileEntry> {
-        self.guest.stat_in(path, follow, self.top.clone()).await
+        self.guest
+            .files(None)
+            .stat_in(path, follow, self.top.clone())
+            .await
     }
 
     pub async fn read(
@@ -287,11 +392,14 @@ impl Within {
         path: &GuestPath,
         range: ReadRange,
     ) -> Result<(FileEntry, ByteStream)> {
-        self.guest.read_in(path, range, self.top.clone()).await
+        self.guest
+            .files(None)
+            .read_in(path, range, self.top.clone())
+            .await
     }
 
     pub async fn read_tree(&self, path: &GuestPath) -> Result<ByteStream> {
-        self.guest.tree_in(path, self.top.clone()).await
+        self.guest.files(None).tree_in(path, self.top.clone()).await
     }
 }
 

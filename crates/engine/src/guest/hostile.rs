@@ -272,14 +272,17 @@ async fn pages_without_end_are_cut_off() {
             ]
         },
         async |guest| {
-            let page = guest.list(&listing, ListOptions::default()).await;
+            let page = guest
+                .files(None)
+                .list(&listing, ListOptions::default())
+                .await;
             page.unwrap_err()
         },
     )
     .await;
     answered(
         move |stream| vec![frame(stream, Kind::Message, empty.clone())],
-        async |guest| guest.glob(&place, None).await.unwrap_err(),
+        async |guest| guest.files(None).glob(&place, None).await.unwrap_err(),
     )
     .await;
     let crowd = note(Said::Entries(Entries {
@@ -289,7 +292,7 @@ async fn pages_without_end_are_cut_off() {
     let place = GuestPath::new(b"/x".to_vec()).unwrap();
     answered(
         move |stream| vec![frame(stream, Kind::Message, crowd.clone())],
-        async |guest| guest.glob(&place, None).await.unwrap_err(),
+        async |guest| guest.files(None).glob(&place, None).await.unwrap_err(),
     )
     .await;
 }

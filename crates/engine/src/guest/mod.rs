@@ -19,7 +19,8 @@ use bytes::Bytes;
 use call::{About, Call};
 use motu_core::runtime::{Kept, Machine};
 use motu_core::{Error, ErrorKind, Result, Runtime, SandboxId, limits};
-use motu_link::message::{Failure, Note, Outcome, Request, Said, Verb};
+use motu_link::frame::{CHANNEL_IN, MAX_PAYLOAD};
+use motu_link::message::{Failure, Long, Note, Outcome, Request, Said, Verb};
 use motu_link::{Event, Link, LinkError, Stream};
 use prost::Message;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -229,10 +230,25 @@ impl Guest {
     /// Opens a stream with a request.
     async fn open(&self, verb: Verb) -> Result<Call> {
         let in_use = self.about.in_use(&verb);
+        // A guest that does not know of input would start the program without it.
+        let has_input = matches!(&verb, Verb::Start(start) if !start.input.is_empty());
         let request = Bytes::from(Request::from(verb).encode_to_vec());
-        let stream = self.stream(request).await;
+        let stream = match has_input || request.len() > MAX_PAYLOAD {
+            true => self.long(request).await,
+            false => self.stream(request).await,
+        };
         let stream = stream.map_err(|error| self.going().unwrap_or(error))?;
         Ok(Call::new(stream, self.about.clone(), in_use))
+    }
+
+    /// A stream whose request is too long for a frame: it follows as data.
+    async fn long(&self, request: Bytes) -> Result<Stream> {
+        let bytes = request.len() as u64;
+        let announced = Request::from(Verb::Long(Long { bytes }));
+        let stream = self.stream(announced.encode_to_vec().into()).await?;
+        // A guest that does not take it ends the stream, which is read as its answer.
+        let _ = stream.tx.data(CHANNEL_IN, request).await;
+        Ok(stream)
     }
 
     async fn stream(&self, request: Bytes) -> Result<Stream> {
@@ -366,8 +382,8 @@ fn failure(outcome: &Outcome) -> Result<()> {
     let message: String = outcome.message.chars().take(500).collect();
     let kind = match Failure::try_from(outcome.kind) {
         Ok(Failure::None) => return Ok(()),
-        Ok(Failure::Invalid | Failure::CannotRun) => ErrorKind::Invalid,
-        Ok(Failure::NotFound) => ErrorKind::NotFound,
+        Ok(Failure::Invalid | Failure::CannotRun | Failure::NoDirectory) => ErrorKind::Invalid,
+        Ok(Failure::NotFound | Failure::NoUser) => ErrorKind::NotFound,
         Ok(Failure::Exists) => ErrorKind::Conflict,
         // The guest gave the call up because its machine or its link is ending.
         Ok(Failure::Cancelled) => ErrorKind::Transport,
@@ -381,5 +397,35 @@ fn failure(outcome: &Outcome) -> Result<()> {
         }
         Ok(Failure::Io) | Err(_) => ErrorKind::Internal,
     };
-    Err(Error::new(kind, message))
+    let error = Error::new(kind, message);
+    Err(match reason(outcome) {
+        Some(reason) => error.details(serde_json::json!({"reason": reason})),
+        None => error,
+    })
+}
+
+/// What a program tells the failures of one kind apart by. The number comes from the guest, and may
+/// be any.
+fn reason(outcome: &Outcome) -> Option<&'static str> {
+    use rustix::io::Errno;
+    const REASONS: [(Errno, &str); 9] = [
+        (Errno::NOENT, "no_such_file"),
+        (Errno::ACCESS, "permission_denied"),
+        (Errno::PERM, "permission_denied"),
+        (Errno::ISDIR, "is_a_directory"),
+        (Errno::NOTDIR, "not_a_directory"),
+        (Errno::EXIST, "file_exists"),
+        (Errno::NOTEMPTY, "directory_not_empty"),
+        (Errno::ROFS, "read_only"),
+        (Errno::TOOBIG, "arguments_too_long"),
+    ];
+    match Failure::try_from(outcome.kind) {
+        Ok(Failure::NoUser) => Some("no_such_user"),
+        Ok(Failure::NoDirectory) => Some("no_such_directory"),
+        _ => {
+            let mut known = REASONS.into_iter();
+            let found = known.find(|(errno, _)| errno.raw_os_error() == outcome.errno);
+            found.map(|(_, reason)| reason)
+        }
+    }
 }

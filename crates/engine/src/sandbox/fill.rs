@@ -28,6 +28,7 @@ pub fn sandbox(template: &TemplateDefinition, ask: &mut CreateSandbox) {
     }
     add(&mut ask.env, &template.env);
     add(&mut ask.secret_refs, &template.secret_refs);
+    add(&mut ask.labels, &template.labels);
 }
 
 pub fn workspace(template: &TemplateDefinition, ask: &mut CreateWorkspace) {

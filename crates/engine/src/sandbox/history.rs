@@ -39,7 +39,7 @@ impl Sandboxes {
         let handle = self.handle(id).await?;
         let rings = std::mem::take(&mut *handle.rings());
         let [points_10m, points_2h, points_24h] =
-            MetricsRange::ALL.map(|range| rings.points(range));
+            MetricsRange::KEPT.map(|range| rings.points(range));
         Ok(MetricsFlushed {
             sandbox_id: id.clone(),
             points_10m,

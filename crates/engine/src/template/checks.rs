@@ -59,7 +59,7 @@ pub(super) fn definition(ask: &TemplateDefinition) -> Result<()> {
         .env
         .iter()
         .map(|(name, value)| name.len() + value.len() + 2);
-    at_most(limits::ARGV_BYTES, variables.sum(), "env")?;
+    at_most(limits::ENV_BYTES, variables.sum(), "env")?;
     at_most(limits::SECRETS, ask.secret_refs.len(), "secret_refs")?;
     labels::labels(&ask.labels)?;
     limits::TEMPLATE_POOL_SIZE.resolve(Some(ask.pool_size))?;

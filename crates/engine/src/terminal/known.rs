@@ -1,20 +1,67 @@
 //! A session's row, shared by its task and everyone else.
 
+use crate::blocking::blocking;
 use crate::owned::{Keeper, Owned};
 use crate::store::{Store, TerminalRow};
+use jiff::Timestamp;
 use motu_core::terminal::TerminalId;
 use motu_core::{Error, Result, SandboxId};
+use motu_terminal::record::Metadata;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The store of sessions.
+/// The store of sessions, and the directory of this one.
 #[derive(Debug)]
-struct Sessions(Store);
+struct Sessions {
+    store: Store,
+    dir: PathBuf,
+}
 
 impl Keeper<TerminalRow> for Sessions {
     type Along = ();
 
     async fn keep(&self, row: &TerminalRow, (): ()) -> Result<()> {
-        self.0.put_terminal(row).await
+        self.store.put_terminal(row).await?;
+        self.describe(row).await;
+        Ok(())
+    }
+}
+
+impl Sessions {
+    /// Writes the metadata beside the transcript: a copy, which nothing of ours reads.
+    async fn describe(&self, row: &TerminalRow) {
+        let (metadata, dir) = (metadata(row), self.dir.clone());
+        let written = blocking(move || match metadata.write(&dir) {
+            // It is being opened or forgotten.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+            written => written.map_err(|error| Error::io("write", &error)),
+        });
+        if let Err(error) = written.await {
+            let dir = self.dir.display();
+            tracing::warn!(%error, %dir, "could not write the metadata of a session");
+        }
+    }
+}
+
+fn metadata(row: &TerminalRow) -> Metadata {
+    let ms = |at: Timestamp| u64::try_from(at.as_millisecond()).unwrap_or(0);
+    let end = row.end.as_ref();
+    Metadata {
+        version: Metadata::VERSION,
+        session_id: row.session_id.to_string(),
+        sandbox_id: row.sandbox_id.to_string(),
+        runtime: row.runtime.clone(),
+        isolation: row.isolation.to_string(),
+        description: row.description.clone(),
+        command: row.command.clone(),
+        started_unix_ms: ms(row.started_at),
+        ended_unix_ms: end.map(|end| ms(end.at)),
+        reason: end.map(|end| end.reason.clone()),
+        exit_code: end.and_then(|end| end.exit_code),
+        terminated: row.terminated,
+        cols: row.size.cols,
+        rows: row.size.rows,
+        cwd: end.and_then(|end| end.cwd.clone()),
     }
 }
 
@@ -23,8 +70,18 @@ impl Keeper<TerminalRow> for Sessions {
 pub struct Known(Arc<Owned<TerminalRow, Sessions>>);
 
 impl Known {
-    pub fn new(row: TerminalRow, store: &Store) -> Arc<Known> {
-        Arc::new(Known(Owned::new(row, Sessions(store.clone()))))
+    /// The row of a session whose files are in this directory.
+    pub fn new(row: TerminalRow, store: &Store, dir: &Path) -> Arc<Known> {
+        let sessions = Sessions {
+            store: store.clone(),
+            dir: dir.to_path_buf(),
+        };
+        Arc::new(Known(Owned::new(row, sessions)))
+    }
+
+    /// Writes the metadata anew, for a session whose row does not change now.
+    pub async fn describe(&self) {
+        self.0.keeper().describe(&self.row()).await;
     }
 
     pub fn row(&self) -> Arc<TerminalRow> {

@@ -92,7 +92,7 @@ impl Terminals {
                 // Restore the previous row. What is known of it is stored anew: nothing more is
                 // heard of the one that was given up.
                 let store = &self.sandboxes.shared.store;
-                let before = row.map(|row| Known::new(TerminalRow::clone(&row), store));
+                let before = row.map(|row| self.known(TerminalRow::clone(&row)));
                 entry.unset(before.clone());
                 match before {
                     Some(known) => known.change(|_| {}).await?,
@@ -139,6 +139,13 @@ impl Terminals {
             created: false,
             terminal: self.configure(id, change).await?,
         })
+    }
+
+    /// The row of a session, with its directory.
+    fn known(&self, row: TerminalRow) -> Arc<Known> {
+        let shared = &self.sandboxes.shared;
+        let dir = shared.home.terminal(&row.session_id);
+        Known::new(row, &shared.store, &dir)
     }
 
     /// Stores a session, starts its shell and its task.
@@ -200,7 +207,8 @@ impl Terminals {
             prompt_regex: wanted.prompt_regex,
             ..config(&row, hidden(&self.workspaces, &row).await)
         };
-        let known = Known::new(row, store);
+        let known = self.known(row);
+        known.describe().await;
         let (handle, asks) = Handle::new();
         let owner = Owner::new(Begin {
             session: Session::new(config),
@@ -306,6 +314,10 @@ impl Terminals {
         };
         let workspaces = self.workspaces.clone();
         tokio::spawn(async move {
+            if place.is_some() {
+                // A session of an older daemon has no metadata yet.
+                known.describe().await;
+            }
             let row = known.row();
             let hidden = hidden(&workspaces, &row).await;
             let living = place.is_some();
@@ -343,7 +355,7 @@ impl Terminals {
             let running = place
                 .as_ref()
                 .is_some_and(|place| matches!(place.state(), State::Running | State::Paused));
-            let known = Known::new(row, store);
+            let known = self.known(row);
             let row = known.row();
             if row.terminated {
                 if let (Some(place), Some(shell)) = (place.filter(|_| running), &row.shell) {

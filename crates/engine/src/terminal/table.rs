@@ -239,7 +239,10 @@ mod tests {
             end,
             terminated: false,
         };
-        entry.set(Known::new(row, store), None);
+        entry.set(
+            Known::new(row, store, std::path::Path::new("nowhere")),
+            None,
+        );
         entry
     }
 

@@ -11,7 +11,7 @@ use motu_core::terminal::{ReadTranscript, TerminalId, TerminalState, TerminalTra
 use motu_core::{Error, Result, limits};
 use motu_terminal::Size;
 use motu_terminal::output::{self, MIN_BUDGET, Show, Span};
-use motu_terminal::record::Transcript;
+use motu_terminal::record::{Metadata, Transcript};
 use motu_terminal::session::Shape;
 use std::fs::File;
 use std::io::Read as _;
@@ -139,6 +139,9 @@ fn page(dir: &Path, told: Told, shape: Shape) -> Result<TerminalTranscript> {
         transcript: Some(transcript.path().display().to_string()),
         recording: recording(dir).display().to_string(),
         interactions: dir.join("interactions.jsonl").display().to_string(),
+        metadata: Some(Metadata::path(dir))
+            .filter(|path| path.exists())
+            .map(|path| path.display().to_string()),
         text,
         from,
         next_cursor: next,

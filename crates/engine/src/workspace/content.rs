@@ -165,7 +165,10 @@ impl Workspaces {
         let (entry_count, bytes_written) = match found.kind {
             FileType::File => {
                 let reader = pipe::reader(guest.read_tree(&place).await?);
-                let written = blocking(move || unpack_file(reader, &output, replace, most));
+                let written = blocking(move || {
+                    make_parents(&output)?;
+                    unpack_file(reader, &output, replace, most)
+                });
                 (1, written.await?)
             }
             FileType::Directory => {
@@ -173,7 +176,10 @@ impl Workspaces {
                 // A tree is never exported over an existing one: the caller could not see what
                 // would be replaced.
                 let nothing = Replace::Nothing;
-                let unpacked = blocking(move || unpack_tree(reader, &output, nothing, most));
+                let unpacked = blocking(move || {
+                    make_parents(&output)?;
+                    unpack_tree(reader, &output, nothing, most)
+                });
                 let totals = unpacked.await?;
                 (totals.entries, totals.bytes)
             }
@@ -194,6 +200,15 @@ impl Workspaces {
             bytes_written,
         })
     }
+}
+
+/// Makes the directories above what is exported, on the host.
+fn make_parents(output: &Path) -> Result<()> {
+    let Some(parent) = output.parent() else {
+        return Ok(());
+    };
+    std::fs::create_dir_all(parent)
+        .map_err(|error| Error::with_file(format!("make {}", parent.display()), &error))
 }
 
 /// The beginning of a text file, or an error if it is not text.
@@ -243,6 +258,7 @@ async fn list(
     let mut after = None;
     loop {
         let page = guest
+            .files(None)
             .list(
                 place,
                 ListOptions {

@@ -318,17 +318,17 @@ async fn keepalive_moves_the_end() {
         .unwrap();
     assert!(after.expires_at > before.expires_at);
     assert_eq!(after.ttl_seconds, 7200);
-    let error = engine
-        .keepalive(
-            &before.sandbox_id,
-            Keepalive {
-                ttl_seconds: Some(0),
-                ..Keepalive::default()
-            },
-        )
-        .await
-        .unwrap_err();
-    assert_eq!(error.kind, ErrorKind::Invalid);
+    let ask = |ttl_seconds| Keepalive {
+        ttl_seconds: Some(ttl_seconds),
+        ..Keepalive::default()
+    };
+    let error = engine.keepalive(&before.sandbox_id, ask(2_592_001)).await;
+    assert_eq!(error.unwrap_err().kind, ErrorKind::Invalid);
+    // Until it is destroyed: neither the call that says so nor the next one gives it an end.
+    let forever = engine.keepalive(&before.sandbox_id, ask(0)).await.unwrap();
+    assert_eq!((forever.ttl_seconds, forever.expires_at), (0, None));
+    let after = engine.keepalive(&before.sandbox_id, Keepalive::default());
+    assert_eq!(after.await.unwrap().expires_at, None);
 }
 
 #[tokio::test]

@@ -7,6 +7,7 @@ use super::unpack::{Limits, Ownership, Unpacker};
 use super::write::rename;
 use crate::answer::{Failed, Quoted};
 use crate::blocking::Cancel;
+use crate::credentials;
 use crate::flush::Flush;
 use crate::place::{Place, Root, fresh_name};
 use crate::users::Names;
@@ -119,7 +120,11 @@ fn copy_over(
         .and_then(|holder| {
             let mut unpacker = Unpacker::new(
                 holder.try_clone().map_err(|_| failed(Errno::MFILE))?,
-                Ownership::Archive,
+                // A user gives files to nobody else.
+                match credentials::is_acting() {
+                    true => Ownership::One(Owner::current()),
+                    false => Ownership::Archive,
+                },
                 Limits::none(),
             )
             .exactly()

@@ -135,6 +135,14 @@ impl Owner {
         })
     }
 
+    /// Whoever this thread acts as.
+    pub fn current() -> Owner {
+        Owner {
+            uid: rustix::process::geteuid().as_raw(),
+            gid: rustix::process::getegid().as_raw(),
+        }
+    }
+
     /// Whether files we make belong to this owner anyway.
     fn is_us(self) -> bool {
         self.uid == rustix::process::geteuid().as_raw()

@@ -8,7 +8,7 @@ use crate::place::{Place, Root};
 use crate::state::Guest;
 use bytes::Bytes;
 use motu_link::frame::CHANNEL_IN;
-use motu_link::message::{Digest, Failure, Hash, Read, Said};
+use motu_link::message::{Digest, Hash, Read, Said};
 use motu_link::mux::Sender;
 use rustix::fs::{FileType, Mode, OFlags};
 use sha2::{Digest as _, Sha256};
@@ -92,13 +92,13 @@ pub fn open_regular(root: &Root, place: &Place) -> Result<OwnedFd, Failed> {
     let stat = rustix::fs::fstat(&fd).map_err(|errno| place.failed(errno))?;
     let what = match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => return Ok(fd),
-        FileType::Directory => "is a directory",
+        FileType::Directory => return Err(place.failed(rustix::io::Errno::ISDIR)),
         _ => "is not a regular file",
     };
-    Err(Failed::new(
-        Failure::Invalid,
-        format!("{} {what}", Quoted(place.as_bytes())),
-    ))
+    Err(Failed::invalid(format!(
+        "{} {what}",
+        Quoted(place.as_bytes())
+    )))
 }
 
 pub async fn hash(guest: &Arc<Guest>, request: Hash, tx: &Sender) -> Result<(), Failed> {

@@ -5,6 +5,7 @@ use super::entry::{self, Owner};
 use super::mkdir::make_parents;
 use crate::answer::{Failed, Quoted, note};
 use crate::blocking;
+use crate::credentials::{self, own};
 use crate::flush::Flush;
 use crate::lock::locked;
 use crate::place::{Place, Root, fresh_name};
@@ -117,7 +118,7 @@ impl Sink {
         let existing = match rustix::fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(_) if request.create_new => return Err(failed(Errno::EXIST)),
             Ok(stat) => match FileType::from_raw_mode(stat.st_mode) {
-                FileType::RegularFile => Some(stat),
+                FileType::RegularFile => Some(writable(&directory, name, stat).map_err(failed)?),
                 FileType::Directory => return Err(failed(Errno::ISDIR)),
                 _ => return Err(not_regular(&place)),
             },
@@ -139,9 +140,18 @@ impl Sink {
         };
         let staged = fresh_name().map_err(failed)?;
         let holder = directory.try_clone().map_err(|_| failed(Errno::MFILE))?;
-        let (temporary, fd) = Temporary::create(holder, staged, name).map_err(failed)?;
-        owner.give(&fd).map_err(failed)?;
-        rustix::fs::fchmod(&fd, Mode::from_raw_mode(mode)).map_err(failed)?;
+        let create = || {
+            let (temporary, fd) = Temporary::create(holder, staged, name)?;
+            owner.give(&fd)?;
+            rustix::fs::fchmod(&fd, Mode::from_raw_mode(mode))?;
+            Ok((temporary, fd))
+        };
+        // Who may write a file need not be able to write its directory, or own it.
+        let created: Result<(Temporary, OwnedFd), Errno> = match existing {
+            Some(_) => own(create),
+            None => create(),
+        };
+        let (temporary, fd) = created.map_err(failed)?;
         Ok(Sink {
             place,
             fd,
@@ -166,7 +176,12 @@ impl Sink {
         Ok(self)
     }
 
-    fn finish(mut self, guest: &Guest) -> Result<Entry, Failed> {
+    /// The right to it was proven when the file was opened.
+    fn finish(self, guest: &Guest) -> Result<Entry, Failed> {
+        own(|| self.finish_as_guest(guest))
+    }
+
+    fn finish_as_guest(mut self, guest: &Guest) -> Result<Entry, Failed> {
         let failed = |errno| self.place.failed(errno);
         if let Some(modified) = self.modified {
             let times = Timestamps {
@@ -187,6 +202,21 @@ impl Sink {
         let named = self.flush.directory(&self.directory);
         named.and_then(|()| self.flush.prove()).map_err(failed)?;
         entry::describe_fd(&guest.users.names(), &self.fd, &self.place)
+    }
+}
+
+/// The state of a file that is to be replaced, if a user may write it. The guest itself may.
+fn writable(directory: &OwnedFd, name: &[u8], found: Stat) -> Result<Stat, Errno> {
+    if !credentials::is_acting() {
+        return Ok(found);
+    }
+    let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let opened = rustix::fs::openat(directory, name, flags, Mode::empty())?;
+    let stat = rustix::fs::fstat(&opened)?;
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => Ok(stat),
+        // Another one has the name by now.
+        _ => Err(Errno::STALE),
     }
 }
 
@@ -305,7 +335,7 @@ impl Drop for Temporary {
     fn drop(&mut self) {
         if !self.committed {
             // Already gone is as good.
-            let _ = rustix::fs::unlinkat(&self.directory, &self.name[..], AtFlags::empty());
+            let _ = own(|| rustix::fs::unlinkat(&self.directory, &self.name[..], AtFlags::empty()));
         }
     }
 }

@@ -15,7 +15,7 @@ use std::ffi::CString;
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 const SHELL: &str = "/bin/sh";
 /// Arguments of one program; the request's own size bounds their bytes.
-const MAX_ARGUMENTS: usize = 32 * 1024;
+const MAX_ARGUMENTS: usize = 256 * 1024;
 
 /// A program ready to start, except for its descriptors.
 #[derive(Debug)]
@@ -116,7 +116,7 @@ fn directory(settings: &Settings, start: &Start) -> Result<Vec<u8>, Failed> {
         Ok(()) => Ok(wanted.to_vec()),
         Err(_) if !asked => Ok(b"/".to_vec()),
         Err(errno) => Err(Failed::errno_as(
-            Failure::CannotRun,
+            Failure::NoDirectory,
             format!("working directory {}", Quoted(wanted)),
             errno,
         )),

@@ -16,9 +16,11 @@ use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::pty::OpenptFlags;
 use rustix::termios::Winsize;
+use std::collections::VecDeque;
 use std::ffi::CString;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -55,7 +57,7 @@ pub async fn start(
     let prepared = plan::prepare(guest, &request)?;
     let (ours, theirs) = match &request.pty {
         Some(size) => terminal(size, prepared.user.uid),
-        None => pipes(request.stdin),
+        None => pipes(request.stdin || !request.input.is_empty()),
     }?;
     let kills = memory_kills();
     let Theirs([input, output, errors]) = &theirs;
@@ -91,6 +93,7 @@ pub async fn start(
     };
     let process = Arc::new(Process::new(facts, ours.stdin, ours.terminal));
     ready(&process);
+    give_input(&process, request.input).await;
     guest.processes.insert(reservation, process.clone());
     tokio::spawn(output::pump(process.clone(), Which::Out, ours.out));
     if let Some(err) = ours.err {
@@ -99,6 +102,23 @@ pub async fn start(
     let timeout = (request.timeout_ms > 0).then(|| Duration::from_millis(request.timeout_ms));
     tokio::spawn(supervise(guest.clone(), process.clone(), reports, timeout));
     Ok(process)
+}
+
+/// Gives a process its whole input, and goes on without the caller. What the caller sends, an end
+/// too, comes after it: the first look takes the lock that keeps writers in order.
+async fn give_input(process: &Arc<Process>, input: Bytes) {
+    if input.is_empty() {
+        return;
+    }
+    let process = process.clone();
+    let mut feeding = Box::pin(async move {
+        let mut pending = VecDeque::from([input]);
+        process.stdin.feed(&mut pending, true).await;
+    });
+    let done = std::future::poll_fn(|context| Poll::Ready(feeding.as_mut().poll(context))).await;
+    if done.is_pending() {
+        tokio::spawn(feeding);
+    }
 }
 
 fn unix_ms() -> u64 {
@@ -268,10 +288,9 @@ async fn urged<T>(shim: i32, work: impl Future<Output = T>) -> Option<T> {
 }
 
 fn cannot_run(plan: &Plan, errno: Errno) -> Failed {
-    let kind = if errno == Errno::AGAIN || errno == Errno::NOMEM {
-        Failure::Limit
-    } else {
-        Failure::CannotRun
+    let kind = match errno {
+        Errno::AGAIN | Errno::NOMEM | Errno::TOOBIG => Failure::Limit,
+        _ => Failure::CannotRun,
     };
     Failed::errno_as(
         kind,
@@ -284,7 +303,10 @@ fn exec_failed(plan: &Plan, (step, errno): (Step, Errno)) -> Failed {
     let who = plan.user.as_ref().map_or(0, |user| user.uid);
     let what = match step {
         Step::Exec => return cannot_run(plan, errno),
-        Step::Directory => format!("working directory {}", Quoted(plan.cwd.as_bytes())),
+        Step::Directory => {
+            let what = format!("working directory {}", Quoted(plan.cwd.as_bytes()));
+            return Failed::errno_as(Failure::NoDirectory, what, errno);
+        }
         Step::Stdio => "cannot set up standard streams".to_string(),
         Step::Terminal => "cannot take the terminal".to_string(),
         Step::Restrict => "cannot drop privileges".to_string(),

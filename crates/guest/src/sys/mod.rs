@@ -1,10 +1,11 @@
 //! System calls that need `unsafe`. Nothing here knows about links or streams.
 //!
-//! [`spawn`] forks, knowing what is [`inherited`]; [`restrict`] takes privileges away in a forked child. Both
+//! [`notified`] is where system calls of commands arrive; [`spawn`] forks, knowing what is [`inherited`]; [`restrict`] takes privileges away in a forked child. Both
 //! run between fork and exec, so they may only make system calls: no
 //! allocation, no locks, no environment.
 
 mod inherited;
+pub mod notified;
 mod restrict;
 pub mod spawn;
 
@@ -105,6 +106,21 @@ pub fn allow_open_files(count: u64) {
         maximum: Some(count),
     };
     let _ = setrlimit(Resource::Nofile, limit);
+}
+
+/// Lets this process and all it starts run on the first processors alone. For gVisor, whose threads the host balances all the
+/// same: there it is only what programs are told.
+pub fn show_processors(count: u32) {
+    use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+    let Ok(own) = sched_getaffinity(None) else {
+        return;
+    };
+    let mut first = CpuSet::new();
+    let numbers = (0..CpuSet::MAX_CPU).filter(|number| own.is_set(*number));
+    for number in numbers.take(count as usize) {
+        first.set(number);
+    }
+    let _ = sched_setaffinity(None, &first);
 }
 
 /// Keeps the C allocator small: few arenas, and big buffers go straight back to the kernel.

@@ -311,7 +311,7 @@ async fn a_missing_directory_is_an_error_only_when_asked_for() {
     let message = machine
         .call(Verb::Start(start))
         .await
-        .fails(Failure::CannotRun);
+        .fails(Failure::NoDirectory);
     assert!(message.contains("/no/such/dir"));
     let init = Init {
         default_cwd: path("/no/such/default"),

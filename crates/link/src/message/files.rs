@@ -273,6 +273,16 @@ pub struct Hash {
 }
 
 #[derive(Clone, PartialEq, Message)]
+pub struct DoneAs {
+    /// A name, a uid, `name:group` or `uid:gid`.
+    #[prost(string, tag = "1")]
+    pub user: String,
+    /// An encoded [`super::Request`].
+    #[prost(bytes = "bytes", tag = "2")]
+    pub request: Bytes,
+}
+
+#[derive(Clone, PartialEq, Message)]
 pub struct Lent {
     /// Fetches the file on a connection of its own, once; see [`crate::hello::take`].
     #[prost(bytes = "bytes", tag = "1")]

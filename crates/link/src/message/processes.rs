@@ -52,6 +52,9 @@ pub struct Start {
     /// Drop the record as soon as its exit has been delivered to a follower.
     #[prost(bool, tag = "15")]
     pub forget: bool,
+    /// What standard input holds; it ends after that.
+    #[prost(bytes = "bytes", tag = "16")]
+    pub input: Bytes,
 }
 
 #[derive(Clone, Copy, PartialEq, Message)]

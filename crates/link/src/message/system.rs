@@ -7,6 +7,13 @@ use std::collections::HashMap;
 #[derive(Clone, PartialEq, Message)]
 pub struct Ping {}
 
+/// A request of so many bytes, which come as data.
+#[derive(Clone, Copy, PartialEq, Message)]
+pub struct Long {
+    #[prost(uint64, tag = "1")]
+    pub bytes: u64,
+}
+
 #[derive(Clone, PartialEq, Message)]
 pub struct Pong {
     #[prost(string, tag = "1")]

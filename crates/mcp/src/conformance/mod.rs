@@ -56,6 +56,7 @@ async fn serving(stop: CancellationToken) -> u16 {
         address: listener.local_addr().unwrap(),
         token: TOKEN.trim_start_matches("Bearer ").to_string(),
         hosts: Vec::new(),
+        origins: Vec::new(),
     };
     let port = http.address.port();
     let door = Door::new(&http, http.address, stop.child_token(), move || {

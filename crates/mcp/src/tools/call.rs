@@ -5,7 +5,7 @@ use crate::answer::Answer;
 use crate::arguments::Arguments;
 use crate::call::{Call, Stop};
 use crate::progress::Seen;
-use crate::schema::{Field, integer, nested, text, texts};
+use crate::schema::{Field, command, integer, nested, text, texts};
 use crate::tool::{Effect, Tool, run};
 use motu_core::call::{CallRequest, CallResult};
 use motu_core::shown::misread;
@@ -26,7 +26,7 @@ const SECRETS: Field = nested(
 );
 const STATE: Field = nested(
     "state",
-    r#"{"type":"object","properties":{"retention":{"enum":["destroy","stop","cold","snapshot"]},"ttl_seconds":{"type":"integer"}},"required":["retention"],"additionalProperties":false,"description":"What becomes of the machine: destroy, unless something must be kept."}"#,
+    r#"{"type":"object","properties":{"retention":{"enum":["destroy","stop","cold","snapshot"]},"ttl_seconds":{"type":"integer"},"from":{"type":"string"}},"required":["retention"],"additionalProperties":false,"description":"What becomes of the machine: destroy, unless something must be kept. from: the sandbox_id of a call that kept its state, to go on with it."}"#,
 )
 .required();
 const LIMITS: Field = nested(
@@ -45,9 +45,8 @@ pub const TOOLS: &[Tool] = &[Tool {
         text("language", 64).about("Such as python or bash. This or image."),
         text("image", 255),
         FILES,
-        texts("command", 1024)
-            .required()
-            .about("The program and its arguments; it runs in /work."),
+        command()
+            .about("A program and its arguments, as a list, or a shell script; it runs in /work."),
         integer("timeout_seconds", 1, limits::CALL_MAX_TIMEOUT_SECONDS.max),
         NETWORK,
         SECRETS,
@@ -79,9 +78,17 @@ pub const TOOLS: &[Tool] = &[Tool {
     run: run!(call),
 }];
 
-async fn call(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
-    let request: CallRequest = serde_json::from_value(Value::Object(arguments.0))
-        .map_err(|error| Error::invalid(misread(error)))?;
+async fn call(call: &Call, mut arguments: Arguments) -> Result<Answer, Stop> {
+    if let Some(script) = arguments.text("command") {
+        arguments.0["command"] = json!(["/bin/sh", "-c", script]);
+    }
+    let request: CallRequest = match serde_json::from_value(Value::Object(arguments.0)) {
+        Ok(request) => request,
+        Err(error) => {
+            let error = Error::invalid(misread(error));
+            return Err(call.unread("call", error).await.into());
+        }
+    };
     let request = CallRequest {
         policy: call.shared.options.policy.clone(),
         ..request

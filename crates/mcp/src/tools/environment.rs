@@ -4,7 +4,8 @@ use super::DEFAULT_ENVIRONMENT;
 use crate::arguments::Arguments;
 use crate::call::Call;
 use crate::progress::Seen;
-use motu_core::{Error, ErrorKind, Result};
+use motu_core::Result;
+use motu_core::report::not_installed;
 use tokio::sync::mpsc;
 
 /// What a machine starts from: with a template, what that says. Clients that send defaults send the
@@ -30,11 +31,6 @@ pub async fn has_network(call: &Call, template: Option<&str>) -> Result<bool> {
     }
 }
 
-/// Whether an error says that an environment is known and only not installed.
-fn pulling_helps(error: &Error) -> bool {
-    error.kind == ErrorKind::NotFound && error.details["installed"] == false
-}
-
 /// Makes something, after pulling its environment if that is all that is missing.
 pub async fn installed<T, F>(
     call: &Call,
@@ -45,14 +41,14 @@ pub async fn installed<T, F>(
 where
     F: Future<Output = Result<T>>,
 {
-    match make().await {
-        Err(error) if pulling_helps(&error) => {
-            let missing = error.details["environment"].as_str();
-            pull(call, seen, missing.unwrap_or(name)).await?;
-            make().await
-        }
-        outcome => outcome,
-    }
+    let outcome = make().await;
+    let missing = outcome.as_ref().err().and_then(not_installed);
+    let Some(missing) = missing else {
+        return outcome;
+    };
+    let missing = if missing.is_empty() { name } else { missing };
+    pull(call, seen, missing).await?;
+    make().await
 }
 
 async fn pull(call: &Call, seen: &Seen, name: &str) -> Result<()> {

@@ -7,11 +7,14 @@ use crate::arguments::Arguments;
 use crate::call::{Call, Stop};
 use crate::cut;
 use crate::progress::Seen;
-use crate::schema::{Field, flag, limited, nested, text};
+use crate::schema::{Field, command, flag, limited, nested, text};
 use crate::tool::{Effect, Tool, run};
-use motu_core::exec::ExecMode;
-use motu_core::limits;
-use motu_core::workspace::{LogOptions, Publish, ServiceLogs, ServiceStatus, StartService};
+use motu_core::shown::misread;
+use motu_core::workspace::{
+    LogOptions, Publish, Readiness, ServiceLogs, ServiceStatus, StartService,
+};
+use motu_core::{Error, Result as Outcome, limits};
+use serde_json::{Value, json};
 
 const SERVICE_NAME: Field = text("service_name", 64).required();
 const SERVICE: &[(&str, &str)] = &[
@@ -34,14 +37,16 @@ pub const TOOLS: &[Tool] = &[
         fields: &[
             WORKSPACE_ID,
             SERVICE_NAME,
-            text("command", limits::ARGV_BYTES.max)
-                .required()
-                .about("A shell script."),
+            command(),
             text("cwd", limits::PATH_BYTES.max).usually("/workspace"),
             nested(
                 "readiness",
                 r#"{"type":"object","properties":{"type":{"type":"string","enum":["file","tcp","http","command","log"]},"path":{"type":"string"},"port":{"type":"integer","minimum":1,"maximum":65535},"command":{"type":"string"},"pattern":{"type":"string"}},"required":["type"],"description":"file: path; tcp: port; http: port, path; command: command; log: pattern."}"#,
             ),
+            text("ready_file", limits::PATH_BYTES.max),
+            text("ready_tcp", 255),
+            text("ready_http", 2048),
+            text("ready_command", 4096),
             limited("ready_timeout_seconds", &limits::READY_TIMEOUT_SECONDS),
             limited("ready_interval_ms", &limits::READY_INTERVAL_MS),
             SECRET_ENV,
@@ -124,16 +129,45 @@ fn shown(service: &ServiceStatus) -> Answer {
     Answer::new(row(service), service)
 }
 
+/// What shows that a service is ready: an object, or one of the fields that say the same.
+fn readiness(arguments: &Arguments) -> Outcome<Option<Readiness>> {
+    let short = [
+        ("ready_file", "file", "path"),
+        ("ready_tcp", "tcp", "address"),
+        ("ready_http", "http", "url"),
+        ("ready_command", "command", "command"),
+    ];
+    let given = short.into_iter().filter_map(|(field, kind, name)| {
+        let value = arguments.text(field)?;
+        // A port alone is no address.
+        match (kind, value.parse::<u16>()) {
+            ("tcp", Ok(port)) => Some(json!({"type": kind, "port": port})),
+            _ => Some(json!({"type": kind, name: value})),
+        }
+    });
+    let given: Vec<Value> = given.collect();
+    match (arguments.nested("readiness")?, &given[..]) {
+        (readiness, []) => Ok(readiness),
+        (None, [one]) => serde_json::from_value(one.clone())
+            .map(Some)
+            .map_err(|mistake| Error::invalid(misread(mistake))),
+        _ => Err(Error::invalid(
+            "what shows that the service is ready is given twice",
+        )),
+    }
+}
+
 async fn start(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
     let id = arguments.workspace()?;
     let ports: Option<Vec<Publish>> = arguments.nested("published_ports")?;
+    let program = arguments.program();
     let request = StartService {
         service_name: arguments.text_or("service_name", ""),
-        command: vec![arguments.text_or("command", "")],
-        mode: ExecMode::Shell,
+        command: program.command,
+        mode: program.mode,
         cwd: arguments.text("cwd"),
         secret_env: secret_env(&arguments),
-        readiness: arguments.nested("readiness")?,
+        readiness: readiness(&arguments)?,
         ready_timeout_seconds: arguments.integer("ready_timeout_seconds"),
         ready_interval_ms: arguments.integer("ready_interval_ms"),
         published_ports: ports.unwrap_or_default(),

@@ -168,5 +168,6 @@ async fn signal(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
 async fn close(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
     let id = arguments.workspace()?;
     let shell = arguments.text_or("shell_id", "");
-    Ok(shown(&call.service().close_shell(&id, &shell).await?))
+    let closed = shown(&call.service().close_shell(&id, &shell).await?);
+    Ok(closed.with("closed", true))
 }

@@ -9,6 +9,7 @@ use crate::schema::{Field, text};
 use crate::tool::{Effect, Tool, run};
 use motu_core::limits;
 use motu_core::workspace::{SaveAs, Snapshot};
+use serde_json::json;
 
 const SNAPSHOT_NAME: Field = text("snapshot_name", limits::SNAPSHOT_NAME_CHARS.max).required();
 const SNAPSHOT: &[(&str, &str)] = &[
@@ -68,7 +69,8 @@ async fn create(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
     let name = arguments.text_or("snapshot_name", "");
     let work = call.service().create_snapshot(&id, SaveAs::named(&name));
     let snapshot = call.told(&Seen::default(), work).await?;
-    Ok(Answer::new(format!("saved {}", row(&snapshot)), &snapshot))
+    let saved = Answer::new(format!("saved {}", row(&snapshot)), &snapshot);
+    Ok(saved.with("snapshot", json!(snapshot)))
 }
 
 async fn list(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
@@ -85,5 +87,5 @@ async fn delete(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
     let id = arguments.workspace()?;
     let name = arguments.text_or("snapshot_name", "");
     let snapshot = call.service().delete_snapshot(&id, &name).await?;
-    Ok(Answer::new(format!("deleted {name}"), &snapshot))
+    Ok(Answer::new(format!("deleted {name}"), &snapshot).with("deleted", true))
 }

@@ -9,18 +9,16 @@ use crate::answer::Answer;
 use crate::arguments::Arguments;
 use crate::call::{Call, Stop};
 use crate::progress::Seen;
-use crate::schema::{Field, flag, limited, text};
+use crate::schema::{Field, command as command_field, flag, limited, text};
 use crate::tool::{Effect, Tool, run};
 use motu_core::exec::{ExecRequest, RunRequest};
 use motu_core::limits;
 use motu_core::sandbox::{CreateSandbox, Sandbox};
-use motu_core::{Program, SandboxId, Size, Verbs};
+use motu_core::{SandboxId, Size, Verbs};
 use serde_json::json;
 use std::sync::Arc;
 
-const COMMAND: Field = text("command", limits::ARGV_BYTES.max)
-    .required()
-    .about("A shell script.");
+const COMMAND: Field = command_field();
 const TTL_SECONDS: Field = limited("ttl_seconds", &limits::TTL_SECONDS);
 const NETWORK: Field = flag("network").about("The public internet, unless policy says otherwise.");
 const POLICY: Field = text("policy", 64).about("A policy for its network, such as packages.");
@@ -191,10 +189,7 @@ fn asked(arguments: &Arguments) -> motu_core::Result<CreateSandbox> {
 }
 
 fn script(arguments: &Arguments) -> ExecRequest {
-    ExecRequest::from(Program {
-        timeout_seconds: arguments.integer("timeout_seconds"),
-        ..Program::shell(arguments.text_or("command", ""))
-    })
+    ExecRequest::from(arguments.program())
 }
 
 async fn approve(call: &Call, sandbox: &CreateSandbox) -> Result<(), Stop> {

@@ -13,14 +13,16 @@ use crate::arguments::Arguments;
 use crate::call::{Call, Stop};
 use crate::cut;
 use crate::progress::Seen;
-use crate::schema::{Field, flag, integer, map, nested, one_of, text, texts};
+use crate::schema::{
+    Field, command as command_field, flag, integer, map, nested, one_of, text, texts,
+};
 use crate::tool::{Effect, Tool, run};
 use motu_core::limits;
 use motu_core::workspace::{
     CommandRecord, CreateWorkspace, NetworkPolicy, ResetTo, Undo, UpdateWorkspace, Workspace,
     WorkspaceExec,
 };
-use motu_core::{Program, Result as Outcome, Size, workspace::WorkspaceSummary};
+use motu_core::{Isolation, Result as Outcome, Size, workspace::WorkspaceSummary};
 use serde_json::json;
 
 const NAME: Field = text("name", limits::NAME_CHARS.max);
@@ -62,6 +64,12 @@ pub const TOOLS: &[Tool] = &[
             ISOLATION,
             RUNTIME,
             ALLOW_HOST_COMPAT,
+            integer(
+                "ttl_seconds",
+                limits::WORKSPACE_TTL_SECONDS.min,
+                limits::WORKSPACE_TTL_SECONDS.max,
+            )
+            .about("Delete it after so long; 0 or missing: never."),
             flag("checkpoint").about("Save /workspace before each command, for workspace_undo."),
         ],
         output: WORKSPACE,
@@ -113,7 +121,7 @@ pub const TOOLS: &[Tool] = &[
                 \"timeout_seconds\": 300}",
         fields: &[
             WORKSPACE_ID,
-            text("command", limits::ARGV_BYTES.max).required(),
+            command_field(),
             TIMEOUT_SECONDS,
             SECRET_ENV,
             MAX_OUTPUT_BYTES,
@@ -243,6 +251,7 @@ fn asked(arguments: &Arguments) -> Outcome<CreateWorkspace> {
             ..Size::default()
         },
         allow_host_compat: arguments.flag("allow_host_compat"),
+        ttl_seconds: arguments.integer("ttl_seconds"),
         checkpoint: arguments.flag("checkpoint"),
         isolation: arguments.isolation()?,
         runtime: arguments.text("runtime"),
@@ -327,10 +336,7 @@ async fn update(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
 async fn exec(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
     let id = arguments.workspace()?;
     let request = WorkspaceExec {
-        program: Program {
-            timeout_seconds: arguments.integer("timeout_seconds"),
-            ..Program::shell(arguments.text_or("command", ""))
-        },
+        program: arguments.program(),
         secret_env: secret_env(&arguments),
         checkpoint: arguments.flag_maybe("checkpoint"),
     };
@@ -343,7 +349,14 @@ async fn exec(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
     };
     let result = call.told(&seen, work).await?;
     let budget = arguments.integer("max_output_bytes");
-    Ok(command::answer(call, result, budget))
+    let mode = match result.isolation {
+        Isolation::None => "host_compat",
+        _ => "guest_vsock",
+    };
+    Ok(command::answer(call, result, budget)
+        .with("command", arguments.command_line())
+        .with("cwd", motu_core::workspace::WORKSPACE)
+        .with("execution_mode", mode))
 }
 
 /// One command of the history as text.
@@ -430,7 +443,8 @@ async fn reset(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
     let work = call
         .service()
         .reset_workspace(&id, ResetTo::snapshot(&snapshot));
-    Ok(shown(&call.told(&Seen::default(), work).await?))
+    let reset = shown(&call.told(&Seen::default(), work).await?);
+    Ok(reset.with("workspace_reset", json!({"snapshot_name": snapshot})))
 }
 
 async fn undo(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
@@ -457,5 +471,5 @@ async fn delete(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
     let deleted = call.service().delete_workspace(&id).await?;
     let mut answer = shown(&deleted);
     answer.text = format!("{id} is deleted");
-    Ok(answer)
+    Ok(answer.with("deleted", true))
 }

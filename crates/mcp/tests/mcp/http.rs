@@ -27,6 +27,7 @@ async fn serving() -> Serving {
         address: "127.0.0.1:0".parse().unwrap(),
         token: TOKEN.to_string(),
         hosts: vec!["box.example".to_string()],
+        origins: vec!["http://localhost:6274".parse().unwrap()],
     };
     let (stop, stopped) = oneshot::channel::<()>();
     let (tell, told) = oneshot::channel();
@@ -127,11 +128,70 @@ async fn a_browser_is_not_talked_into_being_a_client() {
         &["Host: evil.example", SHOWN][..],
         &["Host: 127.0.0.1", "Origin: http://evil.example", SHOWN],
         &["Host: 127.0.0.1", "Origin: null", SHOWN],
+        &["Host: 127.0.0.1", "Origin: http://localhost:6275", SHOWN],
     ] {
         let answer = serving.ask("/mcp", &with(wrong), &listing()).await;
         assert!(answer.starts_with("HTTP/1.1 403"), "{answer}");
         assert!(!answer.contains("vm_run"));
     }
+}
+
+#[tokio::test]
+async fn pages_that_the_operator_names_are_clients() {
+    let serving = serving().await;
+    let page = ["Host: 127.0.0.1", "Origin: http://localhost:6274", SHOWN];
+    let answer = serving.ask("/mcp", &with(&page), &listing()).await;
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    let heads = answer.to_lowercase();
+    for told in [
+        "access-control-allow-origin: http://localhost:6274",
+        "access-control-expose-headers: mcp-session-id",
+        "vary: origin",
+    ] {
+        assert!(heads.contains(told), "{told}: {answer}");
+    }
+    // A browser asks before, without the token.
+    let asks = [
+        "Origin: http://localhost:6274",
+        "Access-Control-Request-Method: POST",
+        "Access-Control-Request-Headers: authorization,mcp-protocol-version",
+    ];
+    let asked = head_of(&serving, "OPTIONS", &asks).await.to_lowercase();
+    assert!(asked.starts_with("http/1.1 204"), "{asked}");
+    assert!(asked.contains("authorization"), "{asked}");
+    // A page without the token reads that it needs one.
+    let without = ["Host: 127.0.0.1", "Origin: http://localhost:6274"];
+    let refused = serving.ask("/mcp", &with(&without), &listing()).await;
+    assert!(refused.starts_with("HTTP/1.1 401"), "{refused}");
+    assert!(
+        refused
+            .to_lowercase()
+            .contains("access-control-allow-origin"),
+        "{refused}"
+    );
+    // Another page may neither ask nor come, and is told what would let it.
+    let other = [
+        "Origin: http://localhost:8000",
+        "Access-Control-Request-Method: POST",
+    ];
+    let refused = head_of(&serving, "OPTIONS", &other).await;
+    assert!(refused.starts_with("HTTP/1.1 403"), "{refused}");
+    let with_token = ["Host: 127.0.0.1", "Origin: http://localhost:8000", SHOWN];
+    let refused = serving.ask("/mcp", &with(&with_token), &listing()).await;
+    assert!(refused.contains("--allowed-origin"), "{refused}");
+}
+
+/// The head of the answer to a request without a token.
+async fn head_of(serving: &Serving, method: &str, headers: &[&str]) -> String {
+    let mut stream = TcpStream::connect(serving.address).await.unwrap();
+    let headers = headers.join("\r\n");
+    let request = format!(
+        "{method} /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n{headers}\r\n\r\n"
+    );
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).await.unwrap();
+    String::from_utf8_lossy(&answer).into_owned()
 }
 
 #[tokio::test]

@@ -30,11 +30,11 @@ async fn a_list_of_tools_is_cheap() {
     println!(
         "tokens: vm-run {one}, workspace-core {core}, workspace-full {full}, terminal {terminal}, all {all}"
     );
-    assert!(one < 600, "{one}");
+    assert!(one < 640, "{one}");
     assert!(core < 4000, "{core}");
     assert!(full < 10_000, "{full}");
     assert!(terminal < 6000, "{terminal}");
-    assert!(all < 16_000, "{all}");
+    assert!(all < 16_500, "{all}");
 }
 
 #[tokio::test]
@@ -76,7 +76,8 @@ async fn every_tool_is_described_for_a_model_and_a_client() {
                 "{name}"
             );
             for (field, schema) in tool.input_schema["properties"].as_object().unwrap() {
-                assert!(schema["type"].is_string(), "{name}.{field}");
+                let said = schema["type"].is_string() || schema["anyOf"].is_array();
+                assert!(said, "{name}.{field}");
             }
         }
     }

@@ -45,6 +45,9 @@ fn main() {
     if std::env::args().nth(1).as_deref() == Some("inotify") {
         return use_up_inotify();
     }
+    if std::env::args().nth(1).as_deref() == Some("aio") {
+        return use_up_asynchronous_files();
+    }
     if let [_, what, path] = &std::env::args().collect::<Vec<_>>()[..]
         && what == "directory"
     {
@@ -141,9 +144,8 @@ fn reach_what_listens(at: &std::path::Path) {
 /// Host-wide resources, and ways around the machine's limits.
 fn host_wide() {
     starve_the_guest();
-    let context = Box::leak(Box::new(0u64));
-    let context = std::ptr::from_mut(context) as u64;
-    say("io_setup", call(libc::SYS_io_setup, &[1024, context]));
+    // More than the half of the host's pool that machines may have.
+    say("io_setup", begin_context(1 << 30).map(|_| 0));
     let (all, flags) = (
         (libc::PROT_READ | libc::PROT_WRITE) as u64,
         (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_HUGETLB | libc::MAP_NORESERVE) as u64,
@@ -210,6 +212,47 @@ fn use_up_inotify() {
         }
     };
     println!("{count} {error}");
+    std::thread::sleep(std::time::Duration::from_secs(600));
+}
+
+/// A context of asynchronous file operations, which stays.
+fn begin_context(operations: u64) -> Result<u64, i32> {
+    let context = Box::leak(Box::new(0u64));
+    let place = std::ptr::from_mut(context) as u64;
+    call(libc::SYS_io_setup, &[operations, place]).map(|_| *context)
+}
+
+/// Reads a file by libaio's calls, then makes contexts until it fails, prints their number, and keeps them.
+fn use_up_asynchronous_files() {
+    const READ: u64 = 0;
+    let path = "/tmp/asynchronous";
+    std::fs::write(path, "read asynchronously").unwrap();
+    let file = std::fs::File::open(path).unwrap();
+    let context = begin_context(8).unwrap();
+    let buffer = Box::leak(Box::new([0u8; 4]));
+    // Of 64 bytes: data, key and flags, operation and priority and file, address, length, offset, and three that are unused.
+    let what = READ | (file.as_raw_fd() as u64) << 32;
+    let address = buffer.as_ptr() as u64;
+    let order = Box::leak(Box::new([7, 0, what, address, 4, 0, 0, 0u64]));
+    let orders = Box::leak(Box::new([order.as_ptr() as u64]));
+    let submitted = call(libc::SYS_io_submit, &[context, 1, orders.as_ptr() as u64]);
+    assert_eq!(submitted, Ok(1));
+    let event = Box::leak(Box::new([0u64; 4]));
+    let place = std::ptr::from_mut(event) as u64;
+    assert_eq!(
+        call(libc::SYS_io_getevents, &[context, 1, 1, place, 0]),
+        Ok(1)
+    );
+    // SAFETY: the kernel has written there since; the buffer is leaked and so lives on.
+    let read = unsafe { std::ptr::read_volatile(buffer.as_ptr().cast::<[u8; 4]>()) };
+    let mut count = 0;
+    let error = loop {
+        match begin_context(1024) {
+            Ok(_) => count += 1,
+            Err(errno) => break errno,
+        }
+    };
+    println!("{} {count} {error}", String::from_utf8_lossy(&read));
     std::thread::sleep(std::time::Duration::from_secs(600));
 }
 

@@ -10,6 +10,10 @@
 pub(crate) enum Answer {
     Allow,
     Errno(u16),
+    /// Passed to the guest, or where the kernel has nobody to pass it to: allowed, or ENOSYS.
+    Ask {
+        otherwise_allowed: bool,
+    },
     /// Refused with this errno if any alternative matches, otherwise allowed.
     Unless {
         alternatives: Vec<Vec<Test>>,
@@ -53,6 +57,7 @@ const RETURN: u16 = 0x06;
 const RET_KILL_PROCESS: u32 = 0x8000_0000;
 const RET_ERRNO: u32 = 0x0005_0000;
 const RET_ALLOW: u32 = 0x7fff_0000;
+const RET_USER_NOTIF: u32 = 0x7fc0_0000;
 
 /// Offsets in `struct seccomp_data`, whose arguments have 64 bits, the lower ones first.
 const NUMBER: u32 = 0;
@@ -131,6 +136,11 @@ fn leaf(answer: &Answer) -> Vec<Instruction> {
     match answer {
         Answer::Allow => vec![give(RET_ALLOW)],
         Answer::Errno(errno) => vec![give(RET_ERRNO | u32::from(*errno))],
+        // The kernel ignores the lower half; the launcher reads it where there is no listener.
+        Answer::Ask { otherwise_allowed } => vec![give(match otherwise_allowed {
+            true => RET_USER_NOTIF | motu_launch::OTHERWISE_ALLOWED,
+            false => RET_USER_NOTIF,
+        })],
         Answer::Unless {
             alternatives,
             errno,
@@ -197,6 +207,10 @@ mod tests {
             .filter(|n| n % 7 != 0)
             .map(|n| match n % 5 {
                 0 => (n, Answer::Errno(1)),
+                1 => {
+                    let otherwise_allowed = n % 2 == 0;
+                    (n, Answer::Ask { otherwise_allowed })
+                }
                 _ => (n, Answer::Allow),
             })
             .collect();

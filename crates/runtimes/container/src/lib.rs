@@ -14,6 +14,7 @@
 //!   ahead      disks for the next reset
 //!   waiting    work on disks that nobody waits for
 //!   slots      ranges of host ids
+//!   processors which processors a machine is shown
 //!   seccomp    the system call filter, from seccomp.json; bpf compiles it
 //!   record     what is remembered of a machine
 //!   check      what works on this host
@@ -32,6 +33,7 @@ mod kept;
 mod launch;
 mod machine;
 mod prepare;
+mod processors;
 mod record;
 mod seccomp;
 mod slots;

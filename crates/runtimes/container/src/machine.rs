@@ -9,6 +9,7 @@ use crate::host::Host;
 use crate::kept::{self, Form, Mounted};
 use crate::launch::{Finished, LaunchError, Launcher};
 use crate::prepare::{self, Decided};
+use crate::processors::Processors;
 use crate::record::Record;
 use crate::slots::Slots;
 use crate::wire::Wire;
@@ -51,6 +52,7 @@ pub(crate) struct Maker {
     pub(crate) home: PathBuf,
     launcher: Launcher,
     filter: Vec<u8>,
+    processors: Processors,
     slots: Slots,
     refilling: AtomicBool,
     /// Limits concurrent creations: more would only wait for each other in the kernel.
@@ -74,6 +76,7 @@ impl Maker {
             launcher: Launcher::new(&settings.guest)
                 .map_err(|error| Error::io("the guest program", &error))?,
             filter: seccomp::filter().map_err(|e| Error::internal(e.to_string()))?,
+            processors: Processors::default(),
             home: settings.home,
             refilling: AtomicBool::new(false),
             turns: Semaphore::new(turns()),
@@ -98,6 +101,7 @@ impl Maker {
             cgroup_entries: self.cgroups.entries(spec.id.as_str(), &spec.limits),
             cgroups: self.cgroups.shown(),
             bounded_memory: self.cgroups.controller(Kind::Memory).is_some(),
+            processors: self.processors.of(&self.cgroups, &spec.limits),
             disk,
             nofile: nofile.value,
             filter: self.filter.clone(),
@@ -226,6 +230,7 @@ impl Maker {
             cgroup_entries: cgroups.entries,
             cgroups: self.cgroups.shown(),
             bounded_memory: self.cgroups.controller(Kind::Memory).is_some(),
+            processors: self.processors.of(&self.cgroups, &spec.limits),
             disk,
             nofile: nofile.value,
             filter: self.filter.clone(),

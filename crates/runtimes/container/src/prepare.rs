@@ -77,6 +77,8 @@ pub(crate) struct Decided {
     pub(crate) cgroups: ControlGroups,
     /// Whether the machine's memory is limited.
     pub(crate) bounded_memory: bool,
+    /// The processors that the machine is shown; empty: all of them.
+    pub(crate) processors: Vec<u16>,
     pub(crate) disk: Disk,
     pub(crate) nofile: u64,
     pub(crate) filter: Vec<u8>,
@@ -145,6 +147,10 @@ fn views(spec: &MachineSpec, decided: &Decided) -> Vec<Inner> {
     if decided.bounded_memory {
         let kib = spec.limits.mem_mib.value * 1024;
         views.push(Inner::ShowMemory { kib });
+    }
+    if !decided.processors.is_empty() {
+        let which = decided.processors.clone();
+        views.push(Inner::ShowProcessors { which });
     }
     views
 }
@@ -377,6 +383,7 @@ mod tests {
                 unified: false,
             },
             bounded_memory: true,
+            processors: vec![1],
             disk: if host.privileged {
                 Disk::Mounted
             } else {

@@ -1,8 +1,8 @@
 //! The system call filter, compiled from `seccomp.json`.
 //!
-//! The data lists the allowed and the refused calls, with reasons. Refused calls get EPERM; calls
-//! that are not listed get ENOSYS, so that programs fall back as on an older kernel. Calls of
-//! another architecture kill the process.
+//! The data has every call of the kernel, with a reason: allowed, refused (EPERM), absent (ENOSYS, so
+//! that programs fall back as on an older kernel), or asked: the guest answers it. Calls of kernels
+//! newer than the data are absent. Calls of another architecture kill the process.
 
 use crate::bpf::{self, Answer, Is, Test};
 use seccompiler::{BpfProgram, TargetArch};
@@ -12,6 +12,8 @@ use std::collections::{BTreeMap, HashMap};
 
 /// The errno of refused calls.
 const REFUSED: u16 = libc::EPERM as u16;
+/// The errno of absent calls.
+const ABSENT: u16 = libc::ENOSYS as u16;
 
 const DATA: &str = include_str!("../seccomp.json");
 
@@ -20,7 +22,31 @@ const DATA: &str = include_str!("../seccomp.json");
 struct Data {
     allow: Vec<Group>,
     deny: Vec<Group>,
+    ask: Vec<Asked>,
+    absent: Vec<Group>,
+    /// Numbers that the library does not know; new calls have the same on every architecture.
+    newer: BTreeMap<String, u32>,
     limit: Vec<Limit>,
+}
+
+/// Calls that the guest answers.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Asked {
+    #[cfg_attr(not(test), expect(dead_code, reason = "for the reader of the data"))]
+    group: String,
+    #[cfg_attr(not(test), expect(dead_code, reason = "for the reader of the data"))]
+    reason: String,
+    /// What they get on a host whose kernel has nobody to ask.
+    otherwise: Otherwise,
+    calls: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Otherwise {
+    Allow,
+    Absent,
 }
 
 /// Calls that share a reason.
@@ -84,11 +110,7 @@ fn compile(data: &Data, arch: &'static str) -> Result<Vec<u8>, SeccompError> {
         "aarch64" => 0xC000_00B7,
         _ => return Err(SeccompError::Architecture(arch)),
     };
-    let program = bpf::compile(
-        audit,
-        &answers(data, arch)?,
-        &Answer::Errno(libc::ENOSYS as u16),
-    );
+    let program = bpf::compile(audit, &answers(data, arch)?, &Answer::Errno(ABSENT));
     Ok(bytes(&program))
 }
 
@@ -97,6 +119,12 @@ fn answers(data: &Data, arch: &'static str) -> Result<BTreeMap<u32, Answer>, Sec
     let mut named: BTreeMap<&str, Answer> = BTreeMap::new();
     named.extend(calls(&data.allow, arch).map(|call| (call, Answer::Allow)));
     named.extend(calls(&data.deny, arch).map(|call| (call, Answer::Errno(REFUSED))));
+    named.extend(calls(&data.absent, arch).map(|call| (call, Answer::Errno(ABSENT))));
+    for asked in &data.ask {
+        let otherwise_allowed = asked.otherwise == Otherwise::Allow;
+        let group = asked.calls.iter().map(String::as_str);
+        named.extend(group.map(|call| (call, Answer::Ask { otherwise_allowed })));
+    }
     named.extend(data.limit.iter().map(|limit| {
         let alternatives = limit.deny_when.iter();
         let answer = Answer::Unless {
@@ -105,7 +133,9 @@ fn answers(data: &Data, arch: &'static str) -> Result<BTreeMap<u32, Answer>, Sec
         };
         (limit.call.as_str(), answer)
     }));
-    let numbers = numbers(named.keys().copied(), arch)?;
+    let known = named.keys().copied();
+    let mut numbers = numbers(known.filter(|call| !data.newer.contains_key(*call)), arch)?;
+    numbers.extend(data.newer.clone());
     Ok(named
         .into_iter()
         .filter_map(|(call, answer)| Some((*numbers.get(call)?, answer)))
@@ -186,6 +216,7 @@ fn bytes(program: &[bpf::Instruction]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys;
     use std::collections::BTreeSet;
 
     fn data() -> Data {
@@ -197,8 +228,11 @@ mod tests {
         for name in ["x86_64", "aarch64"] {
             let data = data();
             let answers = answers(&data, name).unwrap();
-            let named = calls(&data.allow, name).chain(calls(&data.deny, name));
-            assert_eq!(answers.len(), named.count(), "{name}");
+            let asked = data.ask.iter().flat_map(|asked| &asked.calls);
+            let named = calls(&data.allow, name)
+                .chain(calls(&data.deny, name))
+                .chain(calls(&data.absent, name));
+            assert_eq!(answers.len(), named.count() + asked.count(), "{name}");
             assert!(compile(&data, name).unwrap().len() / 8 < 400, "{name}");
         }
     }
@@ -207,9 +241,13 @@ mod tests {
     fn every_rule_has_a_reason_and_no_call_is_listed_twice() {
         let data = data();
         let mut seen = BTreeSet::new();
-        for group in data.allow.iter().chain(&data.deny) {
-            assert!(group.reason.len() > 10, "{} has no reason", group.group);
-            for call in &group.calls {
+        let groups = data.allow.iter().chain(&data.deny).chain(&data.absent);
+        let groups = groups.map(|group| (&group.group, &group.reason, &group.calls));
+        let asked = data.ask.iter();
+        let asked = asked.map(|asked| (&asked.group, &asked.reason, &asked.calls));
+        for (group, reason, calls) in groups.chain(asked) {
+            assert!(reason.len() > 10, "{group} has no reason");
+            for call in calls {
                 assert!(seen.insert(call), "{call} is listed twice");
             }
         }
@@ -248,6 +286,49 @@ mod tests {
         assert_eq!(i64::from(numbers["read"]), libc::SYS_read);
         assert_eq!(i64::from(numbers["clone"]), libc::SYS_clone);
         assert_eq!(i64::from(numbers["seccomp"]), libc::SYS_seccomp);
+    }
+
+    /// The names and numbers in the headers of the kernel that this host was installed with.
+    fn of_headers() -> Vec<(String, u32)> {
+        let file = format!(
+            "/usr/include/{}-linux-gnu/asm/unistd_64.h",
+            std::env::consts::ARCH
+        );
+        let text = std::fs::read_to_string(&file).unwrap_or_default();
+        let lines = text.lines().filter_map(|line| {
+            let (name, number) = line.strip_prefix("#define __NR_")?.split_once(' ')?;
+            Some((name.to_string(), number.trim().parse().ok()?))
+        });
+        lines.collect()
+    }
+
+    #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn every_call_of_the_kernel_is_decided() {
+        const BEYOND: u32 = 64;
+        let decided = answers(&data(), "x86_64").unwrap();
+        let headers = of_headers();
+        assert!(headers.len() > 350, "linux-libc-dev is not installed");
+        for (name, number) in &headers {
+            assert!(decided.contains_key(number), "{name} ({number})");
+        }
+        let last = decided.keys().last().unwrap();
+        let undecided = (0..last + BEYOND).filter(|number| !decided.contains_key(number));
+        let there: Vec<u32> = undecided.filter(|number| sys::has_call(*number)).collect();
+        assert!(
+            there.is_empty(),
+            "in this kernel and not in the data: {there:?}"
+        );
+    }
+
+    #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn newer_calls_have_the_numbers_of_the_headers() {
+        let headers: BTreeMap<String, u32> = of_headers().into_iter().collect();
+        for (name, number) in &data().newer {
+            assert!(headers.get(name).is_none_or(|own| own == number), "{name}");
+            assert!(!headers.values().any(|other| other == number) || headers.contains_key(name));
+        }
     }
 
     #[test]

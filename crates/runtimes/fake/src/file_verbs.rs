@@ -50,6 +50,8 @@ pub async fn answer(machine: &Arc<Machine>, verb: Verb, stream: &mut Stream) -> 
             let archive = content(stream).await?;
             Said::TreeDone(archive::unpack(&mut machine.tree(), &into.path, &archive)?)
         }
+        Verb::DoneAs(_) => return Err(Failed::unsupported("look after files as a user")),
+        Verb::Long(_) => return Err(Failed::unsupported("take long requests")),
         _ => return Err(Failed::unsupported("do that")),
     };
     Ok(note(&stream.tx, said).await?)

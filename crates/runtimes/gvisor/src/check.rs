@@ -1,15 +1,16 @@
 //! Checks what works on this host, and suggests fixes for the rest.
 
-use crate::machine::{self, INSTALL, Maker};
+use crate::machine::{self, INSTALL, Maker, RENAME};
 use crate::mapped;
-use crate::oci::Program;
+use crate::oci::{OciError, Program};
 use crate::record::Record;
 use motu_core::report::{Check, Health};
 use motu_core::runtime::{Ask, MachineLimits, MachineSpec};
 use motu_core::{Accel, Error, SandboxId};
 use motu_local::{Kind, boot_id, nested};
 use serde::{Deserialize, Serialize};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt as _, MetadataExt};
+use std::path::Path;
 use std::sync::Arc;
 
 /// The first release with systrap as the default platform.
@@ -91,7 +92,13 @@ fn privilege(maker: &Maker) -> Check {
 
 fn present(maker: &Maker) -> Check {
     match maker.program() {
-        Err(error) => bad("runsc", Health::Failed, error.to_string(), INSTALL),
+        Err(error) => {
+            let fix = match error {
+                OciError::Misnamed { .. } => RENAME,
+                _ => INSTALL,
+            };
+            bad("runsc", Health::Failed, error.to_string(), fix)
+        }
         Ok(program) => good("runsc", program.path.display().to_string()),
     }
 }
@@ -106,11 +113,13 @@ fn version(said: &str) -> Check {
     }
 }
 
-/// The date in a version such as `runsc version release-20240729.0` or `0.0~20240729.0`.
+/// The date in a version such as `release-20240729.0`, `0.0~20240729.0` or, of a Go module, `v0.0.0-20260701204157-69c2d17aea96`.
 fn release(said: &str) -> Option<u32> {
-    said.split(|c: char| !c.is_ascii_digit())
-        .find(|digits| digits.len() == 8)
-        .and_then(|digits| digits.parse().ok())
+    said.split(|c: char| !c.is_ascii_alphanumeric())
+        .filter(|word| {
+            matches!(word.len(), 8 | 14) && word.bytes().all(|byte| byte.is_ascii_digit())
+        })
+        .find_map(|digits| digits.get(..8)?.parse().ok())
 }
 
 /// Asks `runsc`, makes an empty machine, waits for its guest and removes it. The result holds until
@@ -147,7 +156,13 @@ async fn probe(maker: &Arc<Maker>) -> Vec<Check> {
         return vec![runsc];
     }
     if let Err(error) = try_machine(maker).await {
-        let fix = "see the daemon's log and the kernel's (`dmesg`)";
+        let program = maker.program().map(|program| program.path.clone());
+        let fix = match program.is_ok_and(|path| is_dynamic(&path).unwrap_or_default()) {
+            true => {
+                "this runsc needs libraries of the host, which are not in the empty root that it gives its sandbox: build it with CGO_ENABLED=0"
+            }
+            false => "see the daemon's log and the kernel's (`dmesg`)",
+        };
         return vec![
             runsc,
             bad("sandbox", Health::Failed, error.to_string(), fix),
@@ -161,6 +176,28 @@ async fn probe(maker: &Arc<Maker>) -> Vec<Check> {
     // Without the marker the next check probes again.
     let _ = serde_json::to_vec(&probed).map(|text| std::fs::write(&marker, text));
     vec![runsc, sandbox, sudo(allows_suid)]
+}
+
+/// Whether a program names an interpreter, which loads its libraries.
+fn is_dynamic(path: &Path) -> std::io::Result<bool> {
+    const HEADER: usize = 64;
+    const ENTRY: usize = 56;
+    const INTERPRETER: u32 = 3;
+    let file = std::fs::File::open(path)?;
+    let mut header = [0; HEADER];
+    file.read_exact_at(&mut header, 0)?;
+    if !header.starts_with(b"\x7fELF\x02\x01") {
+        return Ok(false);
+    }
+    let mut place = [0; 8];
+    place.copy_from_slice(&header[32..40]);
+    let place = u64::from_le_bytes(place);
+    let count = u16::from_le_bytes([header[56], header[57]]);
+    let mut entries = vec![0; usize::from(count) * ENTRY];
+    file.read_exact_at(&mut entries, place)?;
+    let kind = |entry: &[u8]| entry.first_chunk().copied().map(u32::from_le_bytes);
+    let mut entries = entries.chunks_exact(ENTRY);
+    Ok(entries.any(|entry| kind(entry) == Some(INTERPRETER)))
 }
 
 /// Everything that the result of a probe depends on.
@@ -269,12 +306,23 @@ mod tests {
     use super::*;
 
     #[test]
+    fn programs_with_libraries_are_told_from_those_without() {
+        assert!(is_dynamic(&motu_needs::find("bash")).unwrap());
+        assert!(!is_dynamic(&motu_needs::find("busybox")).unwrap());
+        assert!(!is_dynamic(Path::new("/etc/passwd")).unwrap_or_default());
+    }
+
+    #[test]
     fn releases_are_found_in_versions() {
         let debian = "runsc version 0.0~20240729.0";
         assert_eq!(release(debian), Some(20_240_729));
         assert_eq!(
             release("runsc version release-20230102.0"),
             Some(20_230_102)
+        );
+        assert_eq!(
+            release("runsc version v0.0.0-20260701204157-69c2d17aea96"),
+            Some(20_260_701)
         );
         assert_eq!(release("runsc version VERSION_MISSING"), None);
     }

@@ -54,6 +54,8 @@ pub struct Settings {
     pub home: PathBuf,
     /// The usual disk size; a few disks of it are prepared ahead.
     pub usual_disk_mib: u64,
+    /// The `runsc` that the operator names; looked for when missing.
+    pub program: Option<PathBuf>,
 }
 
 /// The `gvisor` runtime.
@@ -91,7 +93,8 @@ impl Runtime for Gvisor {
             fork: false,
             // Files of an ordinary user's machines belong to ids that the daemon cannot act for.
             keep: self.inner.privileged,
-            setuid: false,
+            // Known once this daemon has looked whether machines can be made.
+            setuid: self.inner.known_to_allow_suid(),
             network: self.inner.privileged,
             uses_environment: true,
         }

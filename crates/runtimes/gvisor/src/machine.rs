@@ -65,6 +65,7 @@ pub(crate) struct Maker {
     pub(crate) probing: tokio::sync::Mutex<()>,
     guest: bytes::Bytes,
     guest_file: OnceLock<PathBuf>,
+    named: Option<PathBuf>,
     program: OnceLock<Program>,
     allows_suid: OnceLock<bool>,
     refilling: AtomicBool,
@@ -89,6 +90,7 @@ impl Maker {
             probing: tokio::sync::Mutex::new(()),
             guest: settings.guest,
             guest_file: OnceLock::new(),
+            named: settings.program,
             program: OnceLock::new(),
             allows_suid: OnceLock::new(),
             refilling: AtomicBool::new(false),
@@ -102,7 +104,11 @@ impl Maker {
         if let Some(program) = self.program.get() {
             return Ok(program);
         }
-        let found = Program::find("runsc")?.with(OPTIONS);
+        let found = match &self.named {
+            Some(path) => Program::named(path)?,
+            None => Program::find("runsc")?,
+        };
+        let found = found.with(OPTIONS);
         Ok(self.program.get_or_init(|| found))
     }
 
@@ -110,6 +116,10 @@ impl Maker {
     pub(crate) fn allows_suid(&self) -> bool {
         let ask = || self.program()?.knows("allow-suid");
         *self.allows_suid.get_or_init(|| ask().unwrap_or(false))
+    }
+
+    pub(crate) fn known_to_allow_suid(&self) -> bool {
+        self.allows_suid.get().copied().unwrap_or_default()
     }
 
     /// Records whether this `runsc` supports setuid programs, if it is known already.
@@ -136,10 +146,17 @@ impl Maker {
                 true => Disk::Mounted,
                 false => Disk::Directory(spec.dir.join(prepare::DISK)),
             },
+            processors: self.processors(spec),
         };
         let mut options: Vec<String> = OPTIONS.map(str::to_string).into();
         options.push(network::option(spec).to_string());
         Ok(prepare::describe(spec, &decided, &options))
+    }
+
+    /// How many processors programs are shown, where they are limited to them.
+    fn processors(&self, spec: &MachineSpec) -> Option<u64> {
+        let limited = self.cgroups.controller(Kind::Cpu).is_some();
+        limited.then_some(spec.limits.vcpu_count.value)
     }
 
     /// How each limit but the disk's is enforced, in the machine's own numbers.
@@ -208,6 +225,7 @@ impl Maker {
         let decided = Decided {
             guest: guest.to_path_buf(),
             disk: ready.disk,
+            processors: self.processors(spec),
         };
         lay_out(spec).map_err(failed)?;
         let start = Start {
@@ -418,14 +436,17 @@ fn container<'a>(id: &'a SandboxId, dir: &'a Path) -> Container<'a> {
 }
 
 /// How to install `runsc`.
-pub(crate) const INSTALL: &str =
-    "on Debian 12: `apt-get install -t bookworm-backports runsc`, with the backports suite enabled";
+pub(crate) const INSTALL: &str = "on Debian 12: `apt-get install -t bookworm-backports runsc`, with the backports suite enabled; \
+    docs/hosts.md says how to build the newest, and `[gvisor] program` in config.toml names one that is elsewhere";
+/// What helps when the configuration names no program.
+pub(crate) const RENAME: &str = "write the absolute path of a runsc into config.toml, or leave the line out: then it is looked for in PATH";
 
 /// Converts a failed call of `runsc` to the service's `Error`.
 fn explain(error: OciError) -> Error {
     let message = error.to_string();
     match error {
         OciError::Missing { .. } => Error::unavailable(message).hint(INSTALL),
+        OciError::Misnamed { .. } => Error::unavailable(message).hint(RENAME),
         OciError::Slow { .. } => Error::new(ErrorKind::Timeout, message),
         OciError::Failed { .. } => Error::unavailable(message).hint(hint![
             verb("doctor"),

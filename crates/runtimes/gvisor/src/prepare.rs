@@ -60,6 +60,8 @@ pub(crate) struct Decided {
     pub(crate) guest: PathBuf,
     /// Where the disk is.
     pub(crate) disk: Disk,
+    /// How many processors programs are shown; `None`: all of the host's.
+    pub(crate) processors: Option<u64>,
 }
 
 /// Where a machine's writes go.
@@ -114,7 +116,7 @@ pub(crate) fn config(spec: &MachineSpec, decided: &Decided, network: Option<Path
     let mut caps: Vec<&'static str> = COMMAND_CAPS.iter().map(|(_, name)| *name).collect();
     caps.extend(GUEST_CAPS);
     let root = spec.dir.join(ROOT);
-    let args = arguments(spec);
+    let args = arguments(spec, decided);
     let mut config = Config::new(&root, &spec.hostname, args, Capabilities::all_of(&caps));
     if let Some(network) = network {
         config.join_network(network);
@@ -164,7 +166,7 @@ pub(crate) fn config(spec: &MachineSpec, decided: &Decided, network: Option<Path
 }
 
 /// The guest's command line.
-fn arguments(spec: &MachineSpec) -> Vec<String> {
+fn arguments(spec: &MachineSpec, decided: &Decided) -> Vec<String> {
     let caps = COMMAND_CAPS
         .iter()
         .fold(0u64, |set, (bit, _)| set | 1 << bit);
@@ -180,6 +182,9 @@ fn arguments(spec: &MachineSpec) -> Vec<String> {
         "--write".into(),
         format!("{CGROUP}/pids/pids.max={}", tasks(processes)),
     ];
+    if let Some(count) = decided.processors {
+        args.extend(["--processors".into(), count.to_string()]);
+    }
     if spec.kept.is_some() {
         args.extend([
             "--workspace-upper".into(),

@@ -11,9 +11,10 @@ use axum::response::{IntoResponse, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::StatusCode;
-use motu_core::exec::{ExecResult, Selector, SignalProcess};
+use motu_core::exec::{ExecResult, NotStarted, Selector, SignalProcess};
+use motu_core::id::random_hex;
 use motu_core::metrics::{MetricsRange, ReadMetrics};
-use motu_core::{Signal, verb};
+use motu_core::{Error, ErrorKind, Signal, verb};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -25,8 +26,10 @@ pub async fn exec(
 ) -> Answer<Response> {
     let desk = desk(app, caller);
     let new: NewCommand = read_json(body).await?;
-    let (id, ask) = (id(&one)?, new.request());
+    let (id, mut ask) = (id(&one)?, new.request());
     if new.background {
+        ask.tag
+            .get_or_insert_with(|| format!("proc-{}", random_hex(8)));
         let started = desk
             .call(verb::ExecBackground {
                 id: id.clone(),
@@ -41,8 +44,35 @@ pub async fn exec(
         };
         return Ok((StatusCode::ACCEPTED, Json(started)).into_response());
     }
+    let limit = ask.program.timeout_seconds;
     let result = desk.call(verb::Exec { id, ask }).await?;
+    if result.timed_out {
+        return Err(overdue(limit, ran(new.cmd, result)).into());
+    }
+    if result.not_started == Some(NotStarted::NoSuchDirectory) {
+        return Err(nowhere(&result).into());
+    }
     Ok(Json(ran(new.cmd, result)).into_response())
+}
+
+/// The error of a command whose time was over, with what it had printed until then.
+fn overdue(limit: Option<u64>, ran: Ran) -> Error {
+    let limit = limit.map_or(String::new(), |seconds| format!(" of {seconds} s"));
+    let message = format!("the command did not end within its time{limit}, and was killed");
+    Error::new(ErrorKind::Timeout, message)
+        .hint("give a longer `timeout_sec`, or run it with `background`")
+        .details(json!({
+            "timed_out": true, "stdout": ran.stdout, "stderr": ran.stderr,
+            "encoding": ran.encoding, "exit_code": ran.exit_code, "truncated": ran.truncated,
+        }))
+}
+
+/// The error of a command whose directory is not there, or is none.
+fn nowhere(result: &ExecResult) -> Error {
+    let why = result.stderr.trim().trim_start_matches("motu: ");
+    Error::invalid(format!("cwd: {why}"))
+        .hint("make the directory, or name another")
+        .details(json!({"field": "cwd"}))
 }
 
 /// Both streams as text, or both in base64.

@@ -1,8 +1,8 @@
 //! Commands, terminals and processes of a capsule over WebSockets: JSON in text messages, each
-//! with a `type`.
+//! with a `type`. What is typed into a terminal, and what it prints, are binary messages.
 
-use super::shapes::{NewCommand, NewTerminal};
-use super::telling::{Shape, Teller};
+use super::shapes::{Encoding, NewCommand, NewTerminal};
+use super::telling::{Said, Shape, Teller};
 use super::{Answer, Desk, desk, id};
 use crate::app::App;
 use crate::extract::{At, Introduced, Params, Upgrade, parse_json};
@@ -13,10 +13,11 @@ use axum::extract::ws::{Message, WebSocket};
 use axum::response::Response;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt, StreamExt};
 use motu_core::exec::{Attach, ExecEvent, ExecInput, ExecSession, Selector, TtySize};
-use motu_core::id::random_name;
+use motu_core::id::random_hex;
 use motu_core::{Error, Result, SandboxId, Signal, verb};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -41,8 +42,22 @@ enum Open {
 #[serde(deny_unknown_fields)]
 struct Known {
     tag: String,
-    /// The byte of its output to go on at: `to` of the last message that came.
+    /// The byte of its output to go on at: `to` of the last message that came, or `from` of
+    /// `started` and the bytes that came since.
     stdout_from: Option<u64>,
+    encoding: Option<Encoding>,
+}
+
+impl Open {
+    /// How output is told to this client.
+    fn shape(&self) -> Shape {
+        let (Open::Start(NewTerminal { encoding, .. }) | Open::Connect(Known { encoding, .. })) =
+            self;
+        match encoding {
+            Some(Encoding::Base64) => Shape::Encoded,
+            Some(Encoding::Binary) | None => Shape::Terminal,
+        }
+    }
 }
 
 /// What a client says later. `stop` is for commands, the others are for terminals.
@@ -55,9 +70,24 @@ struct Known {
 )]
 enum Later {
     Stop,
-    Input { data: String },
-    Resize { cols: u16, rows: u16 },
+    Input {
+        data: String,
+    },
+    Resize {
+        cols: u16,
+        rows: u16,
+    },
     Kill,
+    /// The answer to `ping`.
+    Pong,
+}
+
+/// What a message of a client comes to.
+#[derive(Debug, PartialEq)]
+enum Meant {
+    Input(ExecInput),
+    Nothing,
+    Leave,
 }
 
 /// Runs a command that ends with its caller.
@@ -127,11 +157,14 @@ pub async fn pty(
     let (id, desk) = (id(&one)?, desk(app, caller));
     let app = desk.app.clone();
     Ok(accept(&app, upgrade, move |mut socket| async move {
-        let session = match first(&mut socket).await {
-            Ok(open) => opened(&desk, id, open).await,
-            Err(error) => Err(error),
+        let (session, shape) = match first::<Open>(&mut socket).await {
+            Ok(open) => {
+                let shape = open.shape();
+                (opened(&desk, id, open).await, shape)
+            }
+            Err(error) => (Err(error), Shape::Terminal),
         };
-        speak(socket, session, Shape::Terminal).await;
+        speak(socket, session, shape).await;
     }))
 }
 
@@ -144,7 +177,7 @@ async fn opened(desk: &Desk, id: SandboxId, open: Open) -> Result<ExecSession> {
         }
         Open::Start(new) => {
             let tag = new.tag.clone();
-            let tag = tag.unwrap_or_else(|| format!("pty-{}", random_name(8)));
+            let tag = tag.unwrap_or_else(|| format!("pty-{}", random_hex(8)));
             let mut ask = new.request();
             ask.tag = Some(tag.clone());
             let id = id.clone();
@@ -198,7 +231,7 @@ async fn tell(
     loop {
         let event = tokio::select! {
             event = events.next() => event,
-            _ = pings.tick(), if shape == Shape::Terminal => {
+            _ = pings.tick(), if shape.is_terminal() => {
                 if send(sink, json!({"type": "ping"})).await.is_err() {
                     return;
                 }
@@ -213,8 +246,12 @@ async fn tell(
                 return;
             }
         };
-        for value in told {
-            if send(sink, value).await.is_err() {
+        for said in told {
+            let sent = match said {
+                Said::Json(value) => send(sink, value).await,
+                Said::Output(bytes) => sink.send(Message::Binary(bytes)).await,
+            };
+            if sent.is_err() {
                 return;
             }
         }
@@ -224,44 +261,55 @@ async fn tell(
 /// Passes on what a client says. Returns when it is gone or done (nothing), or wrong (why).
 async fn hear(mut source: Source, input: mpsc::Sender<ExecInput>, shape: Shape) -> Option<Error> {
     while let Some(Ok(message)) = source.next().await {
-        let text = match message {
-            Message::Text(text) => text,
+        let meant = match message {
+            Message::Text(text) => said(text.as_bytes(), shape),
+            Message::Binary(bytes) => typed(bytes, shape),
             Message::Ping(_) | Message::Pong(_) => continue,
             Message::Close(_) => return None,
-            Message::Binary(_) => {
-                return Some(Error::invalid("messages are JSON, as text"));
-            }
         };
-        match said(text.as_bytes(), shape) {
-            Ok(Some(item)) => drop(input.send(item).await),
-            Ok(None) => return None,
+        match meant {
+            Ok(Meant::Input(item)) => drop(input.send(item).await),
+            Ok(Meant::Nothing) => {}
+            Ok(Meant::Leave) => return None,
             Err(error) => return Some(error),
         }
     }
     None
 }
 
-/// What a message means: input, or that the caller leaves.
-fn said(text: &[u8], shape: Shape) -> Result<Option<ExecInput>> {
-    match (parse_json(text)?, shape) {
-        (Later::Stop, Shape::Command) => Ok(None),
-        (Later::Input { data }, Shape::Terminal) => {
+/// A binary message: what is typed, as it is.
+fn typed(bytes: Bytes, shape: Shape) -> Result<Meant> {
+    match shape.is_terminal() {
+        true => Ok(Meant::Input(ExecInput::Stdin(bytes))),
+        false => Err(no_input()),
+    }
+}
+
+fn no_input() -> Error {
+    Error::invalid("a command takes `stop` alone")
+        .hint("a program that reads what is typed has `pty`")
+}
+
+/// What a message of text means.
+fn said(text: &[u8], shape: Shape) -> Result<Meant> {
+    let input = match (parse_json(text)?, shape.is_terminal()) {
+        (Later::Pong, _) => return Ok(Meant::Nothing),
+        (Later::Stop, false) => return Ok(Meant::Leave),
+        (Later::Input { data }, true) => {
             let bytes = STANDARD
                 .decode(data)
                 .map_err(|_| Error::invalid("`data` of an input is no base64"))?;
-            Ok(Some(ExecInput::Stdin(bytes.into())))
+            ExecInput::Stdin(bytes.into())
         }
-        (Later::Resize { cols, rows }, Shape::Terminal) => {
-            Ok(Some(ExecInput::Resize(TtySize { cols, rows })))
+        (Later::Resize { cols, rows }, true) => ExecInput::Resize(TtySize { cols, rows }),
+        (Later::Kill, true) => ExecInput::Signal(Signal::KILL.number()),
+        (_, false) => return Err(no_input()),
+        (_, true) => {
+            let error = Error::invalid("a terminal takes `input`, `resize` and `kill`");
+            return Err(error.hint("leaving it ends nothing"));
         }
-        (Later::Kill, Shape::Terminal) => Ok(Some(ExecInput::Signal(Signal::KILL.number()))),
-        (_, Shape::Command) => Err(Error::invalid("a command takes `stop` alone")
-            .hint("a program that reads what is typed has `pty`")),
-        (_, Shape::Terminal) => Err(Error::invalid(
-            "a terminal takes `input`, `resize` and `kill`",
-        )
-        .hint("leaving it ends nothing")),
-    }
+    };
+    Ok(Meant::Input(input))
 }
 
 #[cfg(test)]
@@ -272,12 +320,17 @@ mod tests {
     fn what_a_client_says_is_checked() {
         let command = |text: &str| said(text.as_bytes(), Shape::Command);
         let terminal = |text: &str| said(text.as_bytes(), Shape::Terminal);
-        assert!(matches!(command(r#"{"type":"stop"}"#), Ok(None)));
+        let input = |text: &'static str| Ok(Meant::Input(ExecInput::Stdin(text.into())));
+        assert_eq!(command(r#"{"type":"stop"}"#), Ok(Meant::Leave));
         assert!(command(r#"{"type":"input","data":"eA=="}"#).is_err());
-        let typed = terminal(r#"{"type":"input","data":"eA=="}"#);
-        assert!(matches!(typed, Ok(Some(ExecInput::Stdin(bytes))) if bytes == "x"));
+        assert!(typed("x".into(), Shape::Command).is_err());
+        assert_eq!(terminal(r#"{"type":"input","data":"eA=="}"#), input("x"));
+        // As it is, whatever it looks like.
+        let kill = r#"{"type":"kill"}"#;
+        assert_eq!(typed(kill.into(), Shape::Terminal), input(kill));
+        assert_eq!(terminal(r#"{"type":"pong"}"#), Ok(Meant::Nothing));
         let sized = terminal(r#"{"type":"resize","cols":80,"rows":24}"#);
-        assert!(matches!(sized, Ok(Some(ExecInput::Resize(_)))));
+        assert!(matches!(sized, Ok(Meant::Input(ExecInput::Resize(_)))));
         for wrong in [
             r#"{"type":"stop"}"#,
             r#"{"type":"input","data":"~"}"#,

@@ -1,45 +1,84 @@
 //! Templates that are saved from sandboxes.
 
-use super::shapes::{NewSnapshot, Saved};
+use super::create::{MINIMAL, known};
+use super::shapes::{NewSnapshot, Saved, Snapshotted};
 use super::{Answer, desk, id};
 use crate::app::App;
-use crate::extract::{At, Introduced, read_json};
+use crate::extract::{At, Introduced, Params, read_json};
 use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
 use http::StatusCode;
 use motu_core::commit::AfterCommit;
+use motu_core::id::random_hex;
 use motu_core::template::SaveTemplate;
-use motu_core::{Error, verb};
+use motu_core::{Error, ErrorKind, verb};
+use serde::Deserialize;
 
-/// With the memory where the runtime can save it; the sandbox goes on.
+/// With the memory where the runtime can save it; the sandbox goes on. The answer comes when it is
+/// saved, and has both: the sandbox as it is then, and its template.
 pub async fn create(
     app: State<App>,
     caller: Introduced,
     body: Body,
-) -> Answer<(StatusCode, Json<Saved>)> {
+) -> Answer<(StatusCode, Json<Snapshotted>)> {
     let new: NewSnapshot = read_json(body).await?;
-    if new.name.is_empty() {
-        let error = Error::invalid("no name is given").hint("give `name`");
-        return Err(error.into());
-    }
     let ask = SaveTemplate {
-        name: new.name,
+        name: match new.name.is_empty() {
+            true => format!("template-{}", random_hex(8)),
+            false => new.name,
+        },
         memory: None,
         then: AfterCommit::Start,
     };
+    let (id, desk) = (id(&new.sandbox_id)?, desk(app, caller));
     let save = verb::SaveTemplate {
-        id: id(&new.sandbox_id)?,
+        id: id.clone(),
         ask,
     };
-    let template = desk(app, caller).call(save).await?;
-    Ok((StatusCode::CREATED, Json(Saved::of(template))))
+    let template = desk.call(save).await?;
+    let saved = Snapshotted::of(desk.sandbox(id).await?, template);
+    Ok((StatusCode::ACCEPTED, Json(saved)))
 }
 
-pub async fn list(app: State<App>, caller: Introduced) -> Answer<Json<Vec<Saved>>> {
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Which {
+    #[serde(rename = "type")]
+    kind: Option<Kind>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Kind {
+    Base,
+    Snapshot,
+}
+
+impl Kind {
+    fn as_str(self) -> &'static str {
+        match self {
+            Kind::Base => super::shapes::BASE,
+            Kind::Snapshot => super::shapes::SNAPSHOT,
+        }
+    }
+}
+
+pub async fn list(
+    app: State<App>,
+    caller: Introduced,
+    Params(which): Params<Which>,
+) -> Answer<Json<Vec<Saved>>> {
     let ask = Default::default();
     let all = desk(app, caller).call(verb::ListTemplates { ask }).await?;
-    Ok(Json(all.into_iter().map(Saved::of).collect()))
+    let mut all: Vec<Saved> = all.into_iter().map(Saved::of).collect();
+    if !all.iter().any(|one| one.name == MINIMAL) {
+        all.insert(0, Saved::minimal());
+    }
+    if let Some(kind) = which.kind {
+        all.retain(|one| one.kind == kind.as_str());
+    }
+    Ok(Json(all))
 }
 
 pub async fn remove(
@@ -47,8 +86,18 @@ pub async fn remove(
     caller: Introduced,
     At(name): At<String>,
 ) -> Answer<StatusCode> {
+    let desk = desk(app, caller);
+    if name == MINIMAL && known(&desk, &name).await?.is_none() {
+        let error = Error::new(
+            ErrorKind::Denied,
+            format!("{name} is the host's own template"),
+        );
+        return Err(error
+            .hint("templates that were saved can be removed")
+            .into());
+    }
     let ask = Default::default();
     let remove = verb::RemoveTemplate { name, ask };
-    desk(app, caller).call(remove).await?;
+    desk.call(remove).await?;
     Ok(StatusCode::NO_CONTENT)
 }

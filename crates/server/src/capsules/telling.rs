@@ -5,6 +5,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
 use motu_core::exec::{Channel, ExecEvent, Started};
 use serde_json::{Value, json};
 
@@ -13,8 +14,23 @@ use serde_json::{Value, json};
 pub enum Shape {
     /// Two channels of text.
     Command,
-    /// One channel of bytes.
+    /// One channel of bytes, as they are: `started` and `gap` say where in the output they stand.
     Terminal,
+    /// One channel of bytes, in base64.
+    Encoded,
+}
+
+impl Shape {
+    pub fn is_terminal(self) -> bool {
+        self != Shape::Command
+    }
+}
+
+/// One message.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Said {
+    Json(Value),
+    Output(Bytes),
 }
 
 /// Turns events into messages.
@@ -34,13 +50,20 @@ impl Teller {
         }
     }
 
-    pub fn event(&mut self, event: ExecEvent) -> Vec<Value> {
+    pub fn event(&mut self, event: ExecEvent) -> Vec<Said> {
+        match (event, self.shape) {
+            (ExecEvent::Stdout(bytes), Shape::Terminal) => vec![Said::Output(bytes)],
+            (event, _) => self.told(event).into_iter().map(Said::Json).collect(),
+        }
+    }
+
+    fn told(&mut self, event: ExecEvent) -> Vec<Value> {
         match event {
             ExecEvent::Sandbox(_) => Vec::new(),
             ExecEvent::Started(started) => vec![self.started(started)],
             ExecEvent::Stdout(bytes) => match self.shape {
                 Shape::Command => self.stdout.text(&bytes),
-                Shape::Terminal => vec![self.stdout.bytes(&bytes)],
+                Shape::Terminal | Shape::Encoded => vec![self.stdout.bytes(&bytes)],
             },
             ExecEvent::Stderr(bytes) => self.stderr.text(&bytes),
             ExecEvent::Gap(gap) => {
@@ -72,7 +95,10 @@ impl Teller {
         (self.stdout.at, self.stderr.at) = (started.stdout_from, started.stderr_from);
         match self.shape {
             Shape::Command => json!({"type": "start", "pid": pid}),
-            Shape::Terminal => json!({"type": "started", "pid": pid, "tag": tag}),
+            Shape::Terminal | Shape::Encoded => {
+                let from = self.stdout.at;
+                json!({"type": "started", "pid": pid, "tag": tag, "from": from})
+            }
         }
     }
 }
@@ -169,7 +195,11 @@ mod tests {
 
     #[test]
     fn each_message_says_which_bytes_it_holds() {
-        let mut teller = Teller::new(Shape::Terminal);
+        let mut teller = Teller::new(Shape::Encoded);
+        let mut plain = Teller::new(Shape::Terminal);
+        let bytes = Bytes::from_static(b"\xff\0");
+        let said = plain.event(ExecEvent::Stdout(bytes.clone()));
+        assert_eq!(said, [Said::Output(bytes)]);
         let mut told = Vec::new();
         for event in [
             ExecEvent::Started(Started {
@@ -187,10 +217,10 @@ mod tests {
             ExecEvent::Stdout("c".into()),
             ExecEvent::Exited(Exited::default()),
         ] {
-            told.extend(teller.event(event));
+            told.extend(teller.told(event));
         }
         let expected = [
-            json!({"type": "started", "pid": 7, "tag": "t"}),
+            json!({"type": "started", "pid": 7, "tag": "t", "from": 100}),
             json!({"type": "output", "data": "YWI=", "from": 100, "to": 102}),
             json!({"type": "gap", "channel": "stdout", "from": 102, "to": 110}),
             json!({"type": "output", "data": "Yw==", "from": 110, "to": 111}),

@@ -18,10 +18,14 @@ use motu_core::verb::{Value, Verb};
 use motu_core::{Error, Result};
 use motu_gate::Caller;
 use std::pin::Pin;
+use std::time::Duration;
 use tokio::sync::mpsc;
 
 /// Steps waiting for a slow reader; more are not kept.
 const STEPS: usize = 64;
+/// How long the head of an answer in steps waits for its first line: a call that fails before its
+/// first step is answered with the status of its error. A slow one is answered with 200.
+const BEGIN: Duration = Duration::from_secs(5);
 
 /// One JSON value with the status of its verb, or no body where there is nothing to say.
 pub fn reply<V: Verb<Answer: Value>>(answer: &V::Answer) -> Answer<Response> {
@@ -53,7 +57,13 @@ pub async fn steps<V: Verb<Extra = ProgressSink, Answer: Value>>(
     request: Request,
 ) -> Answer<Response> {
     let call: V = whole(&parts, request).await?;
-    Ok(respond_lines(step_lines(app, caller, call)))
+    let mut lines = step_lines(app, caller, call).peekable();
+    let begun = tokio::time::timeout(BEGIN, Pin::new(&mut lines).next_if(Result::is_err)).await;
+    if let Ok(Some(Err(error))) = begun {
+        return Err(error.into());
+    }
+    let line = |line: Result<_>| line.unwrap_or_else(|error| StepLine::Error(worded(error)));
+    Ok(respond_lines(lines.map(line).boxed()))
 }
 
 /// The steps of a call and its outcome. Dropping the stream ends the call.
@@ -61,19 +71,16 @@ fn step_lines<V: Verb<Extra = ProgressSink, Answer: Value>>(
     app: App,
     caller: Caller,
     call: V,
-) -> BoxStream<'static, StepLine<V::Answer>> {
+) -> BoxStream<'static, Result<StepLine<V::Answer>>> {
     let (sink, steps) = mpsc::channel(STEPS);
     let outcome = async move { app.gate.call(&caller, call, sink).await };
-    let outcome = outcome.map(|outcome| match outcome {
-        Ok(answer) => StepLine::Result(answer),
-        Err(error) => StepLine::Error(worded(error)),
-    });
+    let outcome = outcome.map(|outcome| outcome.map(StepLine::Result));
     let state = Some((outcome.boxed(), steps));
     stream::unfold(state, async |state| {
         let (mut outcome, mut steps) = state?;
         tokio::select! {
             biased;
-            Some(step) = steps.recv() => Some((StepLine::Progress(step), Some((outcome, steps)))),
+            Some(step) = steps.recv() => Some((Ok(StepLine::Progress(step)), Some((outcome, steps)))),
             last = &mut outcome => Some((last, None)),
         }
     })

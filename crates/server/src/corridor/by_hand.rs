@@ -79,7 +79,7 @@ async fn run(
     if wants_frames(request.headers()) {
         return open::<Run>(State(app), Introduced(caller), parts, request).await;
     }
-    let ask: RunRequest = extract::read_json(request.into_body()).await?;
+    let ask: RunRequest = extract::read_long_json(request.into_body()).await?;
     let mut collector = Collector::new(ask.exec.program.max_output_bytes)?;
     let session = app.gate.call(&caller, Run { ask }, ()).await?;
     collector.add_all(session).await?;
@@ -95,7 +95,7 @@ async fn exec(
     if wants_frames(request.headers()) {
         return open::<ExecStream>(State(app), Introduced(caller), parts, request).await;
     }
-    let body: ExecBody = extract::read_json(request.into_body()).await?;
+    let body: ExecBody = extract::read_long_json(request.into_body()).await?;
     if body.background {
         let call: ExecBackground = with_ask(&parts, body.exec)?;
         return reply::<ExecBackground>(&app.gate.call(&caller, call, ()).await?);

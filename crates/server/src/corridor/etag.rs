@@ -94,7 +94,14 @@ pub async fn condition(
     }
     let (same, none) = (header::IF_MATCH, header::IF_NONE_MATCH);
     let path = ask.path.clone();
-    let stat: Stat = with_ask(parts, StatFile { path, follow: true })?;
+    let stat: Stat = with_ask(
+        parts,
+        StatFile {
+            path,
+            follow: true,
+            user: None,
+        },
+    )?;
     let entry = match app.gate.call(&caller.again(), stat, ()).await {
         Ok(entry) => Some(entry),
         Err(error) if error.kind == ErrorKind::NotFound => None,

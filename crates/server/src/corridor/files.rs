@@ -35,7 +35,14 @@ pub async fn file<V: Verb<Extra = (), Ask = ReadFile, Answer = (FileEntry, ByteS
         }
         Some(Range::Last(length)) => {
             let path = call.ask().path.clone();
-            let stat: Stat = with_ask(&parts, StatFile { path, follow: true })?;
+            let stat: Stat = with_ask(
+                &parts,
+                StatFile {
+                    path,
+                    follow: true,
+                    user: None,
+                },
+            )?;
             let size = app.gate.call(&caller, stat, ()).await?.size_bytes;
             call.ask_mut().offset = size.saturating_sub(length);
         }

@@ -169,8 +169,12 @@ async fn whole<V: Verb>(parts: &AddressParts, request: Request) -> Answer<V> {
         return from_address(parts, request.uri().query());
     }
     let most = extract::limit(V::Ask::LONG);
-    let body = extract::read_limited(request.into_body(), most).await?;
-    with_ask(parts, motu_api::address::from_body(&body)?)
+    let body = extract::read_limited(request.into_body(), most).await;
+    let ask = body.and_then(|body| motu_api::address::from_body(&body));
+    with_ask(
+        parts,
+        ask.or_else(|error| V::Ask::misread(&error).ok_or(error))?,
+    )
 }
 
 async fn value<V: Verb<Extra = (), Answer: Value>>(

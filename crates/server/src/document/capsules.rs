@@ -3,8 +3,9 @@
 use super::{Document, answer, content, path_parameters, query_parameters};
 use crate::capsules::shapes::{
     Capsule, CapsuleAt, Entry, NewCapsule, NewCommand, NewSnapshot, Point, Ran, Running, Saved,
-    Started,
+    Snapshotted, Started, Status,
 };
+use crate::capsules::usage::{Day, Now, Peaks, Range, Series, Stats, Usage};
 use motu_core::exec::{Attach, SignalProcess};
 use motu_core::form;
 use motu_core::metrics::ReadMetrics;
@@ -30,7 +31,9 @@ struct At<'a> {
 
 impl Document {
     pub(super) fn capsules(&mut self) {
+        self.refer::<Status>();
         self.capsule_life();
+        self.capsule_figures();
         self.capsule_commands();
         self.capsule_files();
         self.snapshots();
@@ -85,15 +88,15 @@ impl Document {
                 "/v1/capsules",
                 "post",
                 "create_capsule",
-                "Make a capsule\n\n`template` is a template, or else an environment.",
-                201,
+                "Make a capsule\n\n`template` is a template, or else an environment, which is pulled if it must be. It lives until it is destroyed.",
+                202,
                 false,
             ),
             (
                 "/v1/capsules",
                 "get",
                 "list_capsules",
-                "Every capsule",
+                "Every capsule\n\nThose that were made here and have not failed.",
                 200,
                 false,
             ),
@@ -110,7 +113,7 @@ impl Document {
                 "delete",
                 "destroy_capsule",
                 "Destroy a capsule",
-                204,
+                202,
                 true,
             ),
             (
@@ -118,7 +121,7 @@ impl Document {
                 "post",
                 "pause_capsule",
                 "Stop the clock of a capsule",
-                200,
+                202,
                 true,
             ),
             (
@@ -126,7 +129,7 @@ impl Document {
                 "post",
                 "resume_capsule",
                 "Let a capsule go on",
-                200,
+                202,
                 true,
             ),
             (
@@ -141,7 +144,7 @@ impl Document {
         for (path, method, name, about, status, with_id) in rows {
             let success = match (name, status) {
                 ("list_capsules", _) => all.clone(),
-                (_, 204) => answer("Done."),
+                ("destroy_capsule", _) | (_, 204) => answer("Done."),
                 _ => made.clone(),
             };
             let at = At {
@@ -157,6 +160,51 @@ impl Document {
         }
     }
 
+    /// What all capsules of a caller have taken.
+    fn capsule_figures(&mut self) {
+        self.refer::<Range>();
+        self.refer::<Now>();
+        self.refer::<Peaks>();
+        self.refer::<Series>();
+        self.refer::<Day>();
+        let (stats, usage) = (self.json_answer::<Stats>(), self.json_answer::<Usage>());
+        let range = json!({"type": "string", "enum": ["5m", "1h", "6h", "24h", "30d"]});
+        let range = json!({
+            "name": "range", "in": "query", "required": false, "schema": range,
+            "description": "How far back; default `1h`",
+        });
+        let at = At {
+            path: "/v1/capsules/stats",
+            method: "get",
+            name: "capsule_stats",
+            about: "How many capsules run, and how many ran when\n\nAs far back as events and removed sandboxes are remembered.",
+            status: 200,
+            parameters: vec![range],
+        };
+        self.at(at, stats, None);
+        let day = |name: &str, about: &str| {
+            json!({
+                "name": name, "in": "query", "required": false, "description": about,
+                "schema": {"type": "string", "format": "date"},
+            })
+        };
+        let at = At {
+            path: "/v1/capsules/usage",
+            method: "get",
+            name: "capsule_usage",
+            about: "Minutes of processors and memory, day by day\n\nDays are those of UTC, at most 92.",
+            status: 200,
+            parameters: vec![
+                day(
+                    "from",
+                    "The first day; 30 days before the last when missing",
+                ),
+                day("to", "The last day; today when missing"),
+            ],
+        };
+        self.at(at, usage, None);
+    }
+
     fn capsule_commands(&mut self) {
         let one = || path_parameters::<verb::GetSandbox>();
         let (ran, begun) = (self.json_answer::<Ran>(), self.json_answer::<Started>());
@@ -164,7 +212,7 @@ impl Document {
             path: "/v1/capsules/{id}/exec",
             method: "post",
             name: "exec_capsule",
-            about: "Run a command\n\nWith `background` it is answered when it has begun.",
+            about: "Run a command\n\nWith `background` it is answered when it has begun. One whose time is over is an error, whose `details` have what it printed; so is a `cwd` that is no directory.",
             status: 200,
             parameters: one(),
         };
@@ -235,11 +283,18 @@ impl Document {
         let whole = json!({
             "description": "Done.", "content": content("application/octet-stream", &bytes),
         });
-        let rows: [(&str, &'static str, &'static str, u16, Value); 4] = [
+        let rows: [(&str, &'static str, &'static str, u16, Value); 5] = [
             (
                 "read",
                 "read_capsule_file",
                 "The contents of a file",
+                200,
+                whole.clone(),
+            ),
+            (
+                "stream/read",
+                "stream_capsule_file",
+                "The contents of a file, as `files/read`",
                 200,
                 whole,
             ),
@@ -290,20 +345,33 @@ impl Document {
             "schema": {"type": "string", "pattern": form::GUEST_PATH},
             "description": "The path, where the body is the contents alone",
         }));
-        let at = At {
-            path: "/v1/capsules/{id}/files/write",
-            method: "post",
-            name: "write_capsule_file",
-            about: "Write a file\n\nA form with `path` and `file`, or the contents with `path` in the query.",
-            status: 204,
-            parameters,
-        };
-        self.at(at, answer("Done."), Some(write));
+        for (path, name, about) in [
+            (
+                "/v1/capsules/{id}/files/write",
+                "write_capsule_file",
+                "Write a file\n\nA form with `path` and then `file`, or the contents with `path` in the query. A file of at most 16 MiB may come before its path.",
+            ),
+            (
+                "/v1/capsules/{id}/files/stream/write",
+                "stream_into_capsule_file",
+                "Write a file, as `files/write`",
+            ),
+        ] {
+            let at = At {
+                path,
+                method: "post",
+                name,
+                about,
+                status: 204,
+                parameters: parameters.clone(),
+            };
+            self.at(at, answer("Done."), Some(write.clone()));
+        }
     }
 
     fn snapshots(&mut self) {
         let (saved, all) = (
-            self.json_answer::<Saved>(),
+            self.json_answer::<Snapshotted>(),
             self.json_answer::<Vec<Saved>>(),
         );
         let request = self.asked::<NewSnapshot>();
@@ -319,8 +387,8 @@ impl Document {
             "/v1/snapshots",
             "post",
             "save_capsule",
-            "Save the disks of a capsule as a template",
-            201,
+            "Save a capsule as a template\n\nWith its memory where the runtime can; it goes on. The answer comes when it is saved.",
+            202,
             Vec::new(),
         );
         self.at(create, saved, request);
@@ -330,7 +398,11 @@ impl Document {
             "list_saved_capsules",
             "Every template",
             200,
-            Vec::new(),
+            vec![json!({
+                "name": "type", "in": "query", "required": false,
+                "schema": {"type": "string", "enum": ["base", "snapshot"]},
+                "description": "Only those that were defined, or only those that were saved",
+            })],
         );
         self.at(list, all, None);
         let name = path_parameters::<verb::GetTemplate>();
@@ -345,7 +417,21 @@ impl Document {
         self.at(remove, answer("Done."), None);
     }
 
+    /// What happens to capsules, and their WebSockets.
     fn capsule_sockets(&mut self) {
+        let events = json!({
+            "description": "Events, for as long as the client listens.",
+            "content": content("text/event-stream", &json!({"type": "string"})),
+        });
+        let at = At {
+            path: "/v1/events/stream",
+            method: "get",
+            name: "capsule_events",
+            about: "What happens to capsules from now on\n\nServer-sent events: `connected` first, then `capsule.create`, `capsule.pause`, `capsule.resume`, `capsule.destroy`, `capsule.state.changed`, `host.up` and `host.down`, with the capsule as `sandbox`.",
+            status: 200,
+            parameters: Vec::new(),
+        };
+        self.at(at, events, None);
         let rows: [(&str, &'static str, &'static str); 3] = [
             (
                 "/v1/capsules/{id}/exec/stream",
@@ -355,7 +441,7 @@ impl Document {
             (
                 "/v1/capsules/{id}/pty",
                 "open_capsule_pty_ws",
-                "A program on a terminal over a WebSocket\n\nMessages are JSON. The first is `{\"type\": \"start\"}` with the fields of a `CapsuleTerminal`, or `{\"type\": \"connect\", \"tag\": …}`, with the last `to` as `stdout_from` to go on there; then `input` (`data` in base64), `resize` (`cols`, `rows`) and `kill`. Answers have the types `started` (`tag`, `pid`), `output` (`data` in base64, `from`, `to`), `gap`, `exit`, `error` and `ping`. Leaving ends nothing.",
+                "A program on a terminal over a WebSocket\n\nMessages are JSON. The first is `{\"type\": \"start\"}` with the fields of a `CapsuleTerminal`, or `{\"type\": \"connect\", \"tag\": …}`, with `stdout_from` to go on at that byte of its output. Binary messages are what is typed, and what is printed; text messages are `resize` (`cols`, `rows`), `kill`, `pong` and `input` (`data` in base64). Answers in JSON have the types `started` (`tag`, `pid`, `from`: the byte at which the output begins), `gap`, `exit`, `error` and `ping`. With `\"encoding\": \"base64\"` in the first message output is JSON, too: `output` (`data` in base64, `from`, `to`). Leaving ends nothing.",
             ),
             (
                 "/v1/capsules/{id}/processes/{selector}/stream",
@@ -363,6 +449,7 @@ impl Document {
                 "Follow a process over a WebSocket\n\nThe answers of `exec_capsule_ws` and `gap`, from the oldest output that is kept, or from where the query says. Leaving ends nothing.",
             ),
         ];
+        self.refer::<crate::capsules::shapes::Encoding>();
         self.refer::<crate::capsules::shapes::NewTerminal>();
         for (path, name, about) in rows {
             let parameters = match path.contains("{selector}") {

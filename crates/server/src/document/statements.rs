@@ -83,6 +83,7 @@ const WIDTHS: &[(&str, &str, u64, u64)] = &[
     ("CapsulePath", "depth", 1, 64),
     ("ExplainPolicy", "port", 0, 65_535),
     ("Readiness", "port", 1, 65_535),
+    ("Undo", "steps", 1, u32::MAX as u64),
     ("Publish", "guest_port", 1, 65_535),
     ("Publish", "host_port", 1, 65_535),
 ];
@@ -106,17 +107,20 @@ const NEEDED: &[(&str, &[&str])] = &[
     ("TerminalPassword", &["password"]),
     ("CheckPolicy", &["text"]),
     ("Edit", &["path"]),
-    ("NewCapsule", &["template"]),
     ("CapsuleCommand", &["cmd"]),
     ("CapsulePath", &["path"]),
-    ("SaveCapsule", &["name", "sandbox_id"]),
+    ("SaveCapsule", &["sandbox_id"]),
 ];
 
 /// The longest name of a host.
 const HOST_CHARS: u64 = 253;
 
 /// Texts that may not be empty where they are given.
-const WORDS: &[(&str, &str)] = &[("SecretSource", "value"), ("CommitSandbox", "name")];
+const WORDS: &[(&str, &str)] = &[
+    ("SecretSource", "value"),
+    ("CommitSandbox", "name"),
+    ("TemplateDefinition", "environment"),
+];
 
 /// Lists that may not be empty.
 const FILLED: &[(&str, &str)] = &[
@@ -189,6 +193,7 @@ pub fn form_of_part(family: &str, part: &str, form: &'static str) -> &'static st
         ("secrets", "name") => form::SECRET_NAME,
         ("policies", "name") => form::POLICY_NAME,
         ("templates", "name") => form::TEMPLATE_NAME,
+        ("snapshots", "name") => SNAPSHOT,
         (_, "selector") => SELECTOR,
         _ => form,
     }
@@ -251,11 +256,15 @@ pub fn state_field(owner: &str, field: &str, schema: &mut Value) {
         schema["minItems"] = json!(1);
     }
     let starts = FILLED.contains(&(owner, field)) || owner == "OpenTerminal";
+    if field == "command" && is(schema, "array") {
+        schema["items"] = json!({"type": "string", "pattern": VALUE});
+    }
     if field == "command" && is(schema, "array") && starts {
         // Arguments may be empty, a program may not.
-        schema["prefixItems"] = json!([{"type": "string", "minLength": 1}]);
+        schema["prefixItems"] = json!([{"type": "string", "minLength": 1, "pattern": VALUE}]);
     }
-    if field == "labels" && is(schema, "object") {
+    let labels = field == "labels" || (owner, field) == ("NewCapsule", "metadata");
+    if labels && is(schema, "object") {
         schema["propertyNames"] = json!({"pattern": LABEL});
         schema["additionalProperties"] = json!({"type": "string", "pattern": LABEL_VALUE});
     }

@@ -149,7 +149,8 @@ async fn files_travel_both_ways() {
                 &id(),
                 StatFile {
                     path: odd.clone(),
-                    follow: true
+                    follow: true,
+                    user: None,
                 }
             )
             .await
@@ -181,6 +182,7 @@ async fn files_travel_both_ways() {
             RemoveFile {
                 path: odd.clone(),
                 recursive: false,
+                user: None,
             },
         )
         .await
@@ -191,6 +193,7 @@ async fn files_travel_both_ways() {
             StatFile {
                 path: odd,
                 follow: true,
+                user: None,
             },
         )
         .await
@@ -203,7 +206,8 @@ async fn files_travel_both_ways() {
                 &id(),
                 MakeDirectory {
                     path: path("/d"),
-                    mode: Some(0o700)
+                    mode: Some(0o700),
+                    user: None,
                 }
             )
             .await
@@ -217,7 +221,8 @@ async fn files_travel_both_ways() {
                 &id(),
                 ChangeMode {
                     path: path("/d"),
-                    mode: 0o1777
+                    mode: 0o1777,
+                    user: None,
                 }
             )
             .await
@@ -232,6 +237,7 @@ async fn files_travel_both_ways() {
                 from: path("/d"),
                 to: path("/e"),
                 overwrite: true,
+                user: None,
             },
         )
         .await
@@ -353,6 +359,7 @@ async fn a_watch_reports_changes_and_its_end() {
             WatchFiles {
                 path: path("/w"),
                 recursive: true,
+                user: None,
             },
         )
         .await

@@ -50,6 +50,13 @@ async fn whatever_refuses_a_request_answers_with_a_problem() {
     let world = world();
     world.recorder.on(found);
     world.recorder.on(|_: verb::Examine| panic!("as asked"));
+    let absent = || Error::not_found("as asked");
+    world
+        .recorder
+        .on(move |_: verb::BuildTemplate| Err(absent()));
+    world
+        .recorder
+        .on(move |_: verb::PullEnvironment| Err(absent()));
     files::Files::of(&world.recorder);
     files::tell_of_trees(&world.recorder);
     live::tell_of_ports(&world.recorder);
@@ -66,7 +73,17 @@ async fn whatever_refuses_a_request_answers_with_a_problem() {
         ("GET /v1/sandboxes/sb-a/ports/1/", "", 503),
         ("GET /v1/sandboxes/sb-a/ports/99999/", "", 400),
         ("GET /v1/sandboxes/%ff/ports/80/", "", 400),
-        ("POST /v1/capsules", "{}", 400),
+        ("POST /v1/keys", "", 400),
+        ("POST /v1/keys", "[]", 400),
+        ("POST /v1/run", "[]", 400),
+        ("POST /v1/sandboxes", "", 400),
+        ("PUT /v1/secrets/key", "", 400),
+        ("POST /v1/sandboxes/sb-a/fork", "", 400),
+        ("POST /v1/sandboxes/sb-a/exec", "", 400),
+        ("POST /v1/run", "", 400),
+        ("POST /v1/environments/build", "", 400),
+        ("POST /v1/templates/none/build", "{}", 404),
+        ("POST /v1/environments/none/pull", "", 404),
         ("GET /v1/capsules/missing", "", 404),
         ("GET /v1/capsules/%ff", "", 400),
         ("PUT /v1/capsules", "", 405),
@@ -83,5 +100,12 @@ async fn whatever_refuses_a_request_answers_with_a_problem() {
         assert_eq!(content_type, "application/problem+json", "{line}: {answer}");
         assert_eq!(body["status"], json!(status), "{line}: {answer}");
         assert!(body["error"]["kind"].is_string(), "{line}: {answer}");
+        // Clients of host agents know errors by a code.
+        let theirs = line.contains("/v1/capsules");
+        assert_eq!(
+            body["error"]["code"].is_string(),
+            theirs,
+            "{line}: {answer}"
+        );
     }
 }

@@ -189,9 +189,70 @@ async fn a_capsules_process_is_followed_from_where_its_caller_was() {
 async fn a_capsules_terminal_goes_on_where_its_caller_was() {
     let world = world();
     tell_of_kept(&world.recorder);
-    let connect = r#"{"type": "connect", "tag": "kept", "stdout_from": 8}"#;
+    let connect = r#"{"type": "connect", "tag": "kept", "stdout_from": 8, "encoding": "base64"}"#;
     let socket = opened(&world, "/v1/capsules/sb-a/pty", connect).await;
     let again = told(socket).await;
     let output = json!({"type": "output", "data": "ODk=", "from": 8, "to": 10});
     assert_eq!(again[1], output, "{again:?}");
+    // As it is, it says only where it begins.
+    let connect = r#"{"type": "connect", "tag": "kept", "stdout_from": 8}"#;
+    let mut socket = opened(&world, "/v1/capsules/sb-a/pty", connect).await;
+    let begun = within(socket.next()).await.unwrap().unwrap();
+    let begun: Value = serde_json::from_str(begun.to_text().unwrap()).unwrap();
+    assert_eq!(
+        (&begun["type"], &begun["from"]),
+        (&json!("started"), &json!(8))
+    );
+    let output = within(socket.next()).await.unwrap().unwrap();
+    assert_eq!(output, Message::binary(&b"89"[..]));
+}
+
+#[tokio::test]
+async fn what_is_typed_into_a_capsules_terminal_is_binary() {
+    let world = world();
+    world.recorder.on(|call: verb::ExecBackground| {
+        Ok(motu_core::exec::Background {
+            pid: 7,
+            tag: call.ask.tag.unwrap_or_default(),
+        })
+    });
+    world.recorder.on(|call: verb::AttachProcess| {
+        let Selector::Tag(tag) = call.selector else {
+            return Err(Error::not_found("no such process"));
+        };
+        assert!(is_tag("pty-", &tag), "{tag}");
+        let begun = ExecEvent::Started(Started {
+            pid: 7,
+            tag,
+            stdout_from: 0,
+            stderr_from: 0,
+        });
+        Sessions::default().start(&["cat".to_string()], vec![begun])
+    });
+    let mut socket = opened(&world, "/v1/capsules/sb-a/pty", r#"{"type": "start"}"#).await;
+    let begun = within(socket.next()).await.unwrap().unwrap();
+    let begun: Value = serde_json::from_str(begun.to_text().unwrap()).unwrap();
+    assert!(is_tag("pty-", begun["tag"].as_str().unwrap()), "{begun}");
+    for typed in [&b"\x00\xff hi\n"[..], br#"{"type":"kill"}"#] {
+        socket.send(Message::binary(typed)).await.unwrap();
+        let shown = within(socket.next()).await.unwrap().unwrap();
+        assert_eq!(shown, Message::binary(typed));
+        // The answer to a ping is no input.
+        let pong = r#"{"type":"pong"}"#;
+        socket.send(Message::text(pong)).await.unwrap();
+    }
+    // A command has no input: this ends it, and says so.
+    let socket = "/v1/capsules/sb-a/exec/stream";
+    let start = r#"{"type": "start", "cmd": "sleep"}"#;
+    let mut socket = opened(&world, socket, start).await;
+    socket.send(Message::binary(&b"x"[..])).await.unwrap();
+    let failed = told(socket).await;
+    assert_eq!(failed.last().unwrap()["kind"], "invalid", "{failed:?}");
+}
+
+/// Whether a tag is this and eight digits of base 16.
+fn is_tag(begin: &str, tag: &str) -> bool {
+    let digits = tag.strip_prefix(begin).unwrap_or_default();
+    let digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    digits.len() == 8 && digits.bytes().all(digit)
 }

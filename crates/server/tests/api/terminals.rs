@@ -346,7 +346,7 @@ async fn what_is_left_out_has_its_default() {
     let usual = limits::TERMINAL_SCROLLBACK_LINES.default;
     let got = json!(["a", {"lines": usual, "strip_ansi": true}]);
     assert_eq!(world.called(), ("terminal_scrollback", got));
-    world.raw("POST /v1/terminals/a/poll HTTP/1.1", "").await;
+    world.raw("POST /v1/terminals/a/poll HTTP/1.1", "{}").await;
     assert_eq!(world.called(), ("poll_terminal", json!(["a", {}])));
 }
 

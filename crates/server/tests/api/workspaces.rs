@@ -391,7 +391,7 @@ async fn shells_of_a_workspace() {
 async fn what_is_left_out_has_its_default() {
     let world = world();
     world
-        .raw("POST /v1/workspaces/ws-a/reset HTTP/1.1", "")
+        .raw("POST /v1/workspaces/ws-a/reset HTTP/1.1", "{}")
         .await;
     assert_eq!(
         world.called(),
@@ -403,7 +403,7 @@ async fn what_is_left_out_has_its_default() {
     let all = json!(["ws-a", {"path": "/workspace", "recursive": false}]);
     assert_eq!(world.called(), ("list_workspace_files", all));
     let signal = "POST /v1/workspaces/ws-a/shells/sh-1/signal HTTP/1.1";
-    world.raw(signal, "").await;
+    world.raw(signal, "{}").await;
     let interrupt = json!(["ws-a", "sh-1", {"signal": "INT"}]);
     assert_eq!(world.called(), ("signal_shell", interrupt));
     let answer = world

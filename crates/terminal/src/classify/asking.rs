@@ -2,6 +2,7 @@
 
 use super::programs::{self, Nature};
 use super::{Confidence, Evidence, KernelFacts, Phase, Process, Prompt, State, Status, text};
+use crate::integration;
 
 pub(super) struct Front<'a> {
     pub process: &'a Process,
@@ -45,6 +46,11 @@ pub(super) fn asking(
     if !front.waits && !evidence.quiet {
         let reason = format!("{name} is in front and has just written");
         return State::new(Status::Running, Prompt::None, medium, reason);
+    }
+    // Who is not known to read may still be busy with what it was told.
+    if !front.waits && evidence.unanswered {
+        let reason = format!("{name} is in front and has printed nothing since a line was typed");
+        return State::new(Status::Running, Prompt::None, Confidence::Low, reason);
     }
     match front.nature {
         Nature::Repl(prompt) => at_a_repl(prompt, facts, screen, front),
@@ -92,11 +98,11 @@ fn at_a_shell(
     }
     let asks = question(screen, name, confidence);
     // Our own shell has begun a command (mark) and not ended it: whatever it shows, `read` or
-    // `select` is reading. A shell that replaced it by exec has other arguments.
+    // `select` is reading. A shell that replaced it by exec was started without our integration.
     let ours = facts.shell_in_front
         && facts.carriers.is_empty()
         && evidence.phase == Phase::InCommand
-        && front.process.argv.len() > 1;
+        && integration::started(&front.process.argv);
     if ours || programs::runs_a_script(front.process) {
         return asks.unwrap_or_else(|| waiting(front, facts, screen));
     }

@@ -127,6 +127,8 @@ pub struct Evidence<'a> {
     /// An unsigned mark announced a prompt after the last output: from a shell elsewhere, or
     /// forged.
     pub foreign_prompt: bool,
+    /// A line was typed, and nothing visible was printed since: what the screen asks is older.
+    pub unanswered: bool,
     pub ended: Option<Ended>,
 }
 
@@ -210,7 +212,8 @@ fn by_facts(evidence: &Evidence<'_>, facts: &KernelFacts, screen: &text::Screen<
     } else {
         "is in front"
     };
-    if !facts.echo && facts.canonical && !nature.draws_itself() {
+    let hidden = !facts.echo && facts.canonical && !nature.draws_itself();
+    if hidden && (waits || !evidence.unanswered) {
         return State::new(
             Status::Password,
             Prompt::None,
@@ -309,10 +312,11 @@ fn by_text(evidence: &Evidence<'_>, screen: &text::Screen<'_>) -> State {
     if !evidence.quiet {
         return State::new(Status::Running, Prompt::None, low, "output is still coming");
     }
-    if let Some(answer) = question(screen, "something", low) {
+    let new = !evidence.unanswered;
+    if let Some(answer) = question(screen, "something", low).filter(|_| new) {
         return answer;
     }
-    if let Some(prompt) = screen.repl() {
+    if let Some(prompt) = screen.repl().filter(|_| new) {
         return State::new(Status::Repl, prompt, low, "an interpreter's prompt is seen");
     }
     if screen.pager() {
@@ -320,7 +324,7 @@ fn by_text(evidence: &Evidence<'_>, screen: &text::Screen<'_>) -> State {
     }
     // During a command of our shell a prompt can only be another shell's: text is not enough to
     // tell.
-    if screen.prompt_like() && (evidence.phase == Phase::Unmarked || screen.asked_for()) {
+    if new && screen.prompt_like() && (evidence.phase == Phase::Unmarked || screen.asked_for()) {
         return State::new(
             Status::Ready,
             Prompt::Shell,

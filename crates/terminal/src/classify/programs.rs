@@ -23,7 +23,8 @@ impl Nature {
 }
 
 /// The process to judge by: the one that reads, or the leader. Wrappers such as sudo come after
-/// what they started.
+/// what they started. A shell that may be reading comes before what its startup files left running
+/// in its group: fish starts a Python there.
 pub(super) fn front(foreground: &[Process]) -> &Process {
     let reader = foreground
         .iter()
@@ -33,7 +34,10 @@ pub(super) fn front(foreground: &[Process]) -> &Process {
         .iter()
         .rev()
         .find(|process| !is_wrapper(&process.name));
-    reader.or(inner).unwrap_or(&foreground[0])
+    let shell = foreground.iter().find(|process| {
+        process.reads_tty.is_none() && edits_lines(process) && !runs_a_script(process)
+    });
+    reader.or(shell).or(inner).unwrap_or(&foreground[0])
 }
 
 fn is_wrapper(name: &str) -> bool {

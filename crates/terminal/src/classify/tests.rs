@@ -42,6 +42,7 @@ fn judged(phase: Phase, facts: Option<&KernelFacts>, bytes: &str) -> State {
         prompt_regex: None,
         quiet: true,
         foreign_prompt: false,
+        unanswered: false,
         ended: None,
     })
 }
@@ -420,6 +421,7 @@ fn the_callers_own_regex_counts() {
         prompt_regex: Some(&regex),
         quiet: true,
         foreign_prompt: false,
+        unanswered: false,
         ended: None,
     });
     is(state, Status::Ready, Prompt::Shell);
@@ -435,6 +437,7 @@ fn ends_are_certain() {
         prompt_regex: None,
         quiet: true,
         foreign_prompt: false,
+        unanswered: false,
         ended: Some(Ended::Eof),
     };
     assert_eq!(classify(&evidence).status, Status::Eof);
@@ -452,6 +455,7 @@ fn output_that_still_comes_is_running() {
         prompt_regex: None,
         quiet: false,
         foreign_prompt: false,
+        unanswered: false,
         ended: None,
     };
     assert_eq!(classify(&evidence).status, Status::Running);

@@ -54,6 +54,28 @@ pub enum Startup {
     Login,
 }
 
+/// The last arguments of our zsh. Its line editor is on anyway: naming it tells this shell from one
+/// that was started by hand.
+const ZSH_ARGUMENTS: [&str; 3] = ["-i", "-o", "zle"];
+
+/// Whether these are the arguments of a shell that was started with the integration.
+pub fn started(argv: &[String]) -> bool {
+    let Some(shell) = argv.first().and_then(|program| Shell::of(program)) else {
+        return false;
+    };
+    match shell {
+        Shell::Bash => argv.iter().any(|word| word.ends_with(BASH_FILE)),
+        Shell::Zsh => argv.ends_with(&ZSH_ARGUMENTS.map(String::from)),
+        Shell::Fish => argv.iter().any(|word| {
+            word.strip_suffix('\'')
+                .is_some_and(|word| word.ends_with(FISH_FILE))
+        }),
+    }
+}
+
+const BASH_FILE: &str = "motu.bash";
+const FISH_FILE: &str = "motu.fish";
+
 /// A file of the integration, readable by the shell's user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InjectedFile {
@@ -99,7 +121,7 @@ impl Injection {
         let mut argv = vec![request.program.to_owned()];
         let (path, contents) = match request.shell {
             Shell::Bash => {
-                let path = place.join("motu.bash");
+                let path = place.join(BASH_FILE);
                 argv.extend([
                     "--noprofile".into(),
                     "--rcfile".into(),
@@ -112,7 +134,7 @@ impl Injection {
                 if request.startup == Startup::Login {
                     argv.push("-l".into());
                 }
-                argv.push("-i".into());
+                argv.extend(ZSH_ARGUMENTS.map(String::from));
                 env.push(("ZDOTDIR".into(), text(&place)));
                 if let Some(own) = request.zdotdir {
                     env.push(("MOTU_ZDOTDIR".into(), own.into()));
@@ -120,7 +142,7 @@ impl Injection {
                 (place.join(".zshenv"), include_str!("motu.zsh"))
             }
             Shell::Fish => {
-                let path = place.join("motu.fish");
+                let path = place.join(FISH_FILE);
                 match request.startup {
                     Startup::Bare => argv.push("--no-config".into()),
                     Startup::User => {}

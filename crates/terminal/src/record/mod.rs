@@ -13,18 +13,19 @@
 
 mod cast;
 mod log;
+mod metadata;
 mod transcript;
 
 pub use cast::{Cast, CastError, CastEvent, CastHeader, CastWriter, Code, Replay};
 pub use log::{Interaction, InteractionLog};
+pub use metadata::Metadata;
 pub use transcript::{Transcript, TranscriptLimits};
 
 use crate::classify::Status;
 use crate::screen::Size;
 use motu_core::terminal::End;
-use serde::{Deserialize, Serialize};
 use std::fs;
-use std::io::{self, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -82,45 +83,6 @@ impl Record {
         }
         bytes.extend_from_slice(more);
         true
-    }
-}
-
-/// What a session is, for those who find its directory.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Metadata {
-    /// The version of this file.
-    pub version: u32,
-    pub session_id: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub description: Option<String>,
-    pub command: Vec<String>,
-    pub started_unix_ms: u64,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ended_unix_ms: Option<u64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub exit_code: Option<i32>,
-    pub cols: u16,
-    pub rows: u16,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cwd: Option<String>,
-}
-
-impl Metadata {
-    pub const VERSION: u32 = 1;
-
-    /// Replaces the file atomically.
-    pub fn write(&self, dir: &Path) -> io::Result<()> {
-        let staged = dir.join("session.json.new");
-        let mut file = fs::File::create(&staged)?;
-        file.write_all(&serde_json::to_vec_pretty(self)?)?;
-        file.sync_all()?;
-        fs::rename(staged, dir.join("session.json"))
-    }
-
-    pub fn read(dir: &Path) -> io::Result<Metadata> {
-        Ok(serde_json::from_slice(&fs::read(
-            dir.join("session.json"),
-        )?)?)
     }
 }
 

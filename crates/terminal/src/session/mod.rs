@@ -32,6 +32,7 @@
 mod commands;
 mod nested;
 mod reading;
+mod reply;
 mod request;
 mod requests;
 #[cfg(test)]
@@ -152,6 +153,8 @@ pub struct Session {
     /// Kernel facts are not available.
     blind: bool,
     sent: VecDeque<Sent>,
+    /// Whether the last typed line has been answered.
+    reply: reply::Reply,
     /// Where the next default `expect` begins.
     expect_from: Cursor,
     /// Where the screen was last cleared.
@@ -191,6 +194,7 @@ impl Session {
             typed: 0,
             blind: false,
             sent: VecDeque::new(),
+            reply: reply::Reply::default(),
             expect_from: Cursor::at(config.offset),
             wiped: config.offset,
             secret: Vec::new(),
@@ -333,6 +337,9 @@ impl Session {
 
     fn keep(&mut self, piece: &Piece<'_>, now: Duration) {
         self.screen.write_piece(piece);
+        if piece.seen.is_none() {
+            self.reply.output(piece.bytes);
+        }
         let from = self.ring.end();
         self.ring.push(piece.bytes);
         if let Some(at) = wiped(piece.bytes) {
@@ -415,6 +422,7 @@ impl Session {
             prompt_regex: self.config.prompt_regex.as_ref(),
             quiet: self.quiet(now),
             foreign_prompt: self.commands.foreign_prompt,
+            unanswered: self.reply.is_awaited(),
             ended: self.ended,
         })
     }

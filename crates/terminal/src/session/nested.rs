@@ -172,6 +172,7 @@ impl Session {
             prompt_regex: self.config.prompt_regex.as_ref(),
             quiet: true,
             foreign_prompt: self.commands.foreign_prompt,
+            unanswered: self.reply.is_awaited(),
             ended: self.ended,
         })
     }

@@ -15,6 +15,9 @@ use std::time::Duration;
 const SENT: usize = 64;
 /// Input typed without echo is treated as a secret from this length on.
 const GUARDED_BYTES: usize = 4;
+/// Ctrl-C and Ctrl-\, which a terminal takes for signals.
+const INTERRUPT: u8 = 3;
+const QUIT: u8 = 28;
 
 impl Session {
     fn ticket(&mut self) -> Result<Ticket, TerminalError> {
@@ -44,6 +47,9 @@ impl Session {
             return Err(TerminalError::NotAtPrompt {
                 status: "program that reads nothing",
             });
+        }
+        if state.status == Status::Password && !run.force {
+            return Err(TerminalError::AsksForSecret);
         }
         let ticket = self.ticket()?;
         let waiter = Waiter::run(ticket, &run, self.end(), now);
@@ -149,7 +155,11 @@ impl Session {
         let ticket = self.ticket()?;
         let mut waiter = Waiter::send(ticket, send.timeout, send.shape, self.end(), now);
         waiter.at_turn(self.turn_if_marked());
-        waiter.of_a_line(matches!(bytes.last(), Some(b'\n' | b'\r')));
+        let line = matches!(bytes.last(), Some(b'\n' | b'\r'));
+        waiter.of_a_line(line);
+        if matches!(bytes[..], [INTERRUPT | QUIT]) {
+            waiter.interrupts(self.asks_in_front(now));
+        }
         let canonical = self
             .facts
             .as_ref()
@@ -161,8 +171,9 @@ impl Session {
         {
             waiter.warn("a line is longer than the 4095 bytes a program in line mode can read; the kernel drops the rest");
         }
-        self.waiters.push(waiter);
         let secret = self.guard(&bytes, now);
+        waiter.of_a_secret(secret && line);
+        self.waiters.push(waiter);
         let echo = self.redactor.scrub(&text);
         self.type_bytes(&bytes, if secret { "" } else { &echo }, now);
         let logged = match &send.input {
@@ -233,6 +244,7 @@ impl Session {
         let mut waiter = Waiter::send(ticket, send.timeout, Shape::default(), self.end(), now);
         waiter.at_turn(self.turn_if_marked());
         waiter.of_a_line(true);
+        waiter.of_a_secret(true);
         if self.commands.phase == Phase::AtPrompt {
             waiter.warn("a shell was at its prompt: it may have run the password as a command and kept it in its history");
         }
@@ -417,7 +429,11 @@ impl Session {
         self.last_input = now;
         let end = self.end();
         let was_typing = self.commands.phase == Phase::AtPrompt;
-        self.commands.typed_lines(lines(bytes));
+        let lines = lines(bytes);
+        self.commands.typed_lines(lines);
+        if lines > 0 {
+            self.reply.line();
+        }
         self.expect_from = self.expect_from.max(Cursor::at(end));
         // At a marked prompt the marks tell where the echo of a line ends.
         if was_typing && bytes.ends_with(b"\r") {

@@ -1,5 +1,6 @@
 //! Tests of the session without a terminal: bytes, facts and times are given by hand.
 
+mod asked;
 mod nested;
 mod turns;
 

@@ -1,12 +1,12 @@
 //! Decides when a request is answered.
 
-use super::nested::{self, NO_EXIT_CODE};
-use super::{End, Expect, Outcome, Poll, Run, Session, Shape, Ticket};
+mod answer;
+
+use super::nested::NO_EXIT_CODE;
+use super::{End, Expect, Poll, Run, Session, Shape, Ticket};
 use crate::classify::{Confidence, Phase, State, Status};
 use crate::error::TerminalError;
 use crate::expect::{Cursor, Found, Look, Watch};
-use crate::output::Excerpt;
-use crate::record::Record;
 use std::time::Duration;
 
 /// How long a shell without kernel facts may take to begin a typed line, before it is assumed to
@@ -18,6 +18,8 @@ pub(super) const FIRST_PROMPT: Duration = Duration::from_secs(5);
 const FACTS_PATIENCE: Duration = Duration::from_millis(500);
 /// The pause between two looks at a shell that is about to wait.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
+/// How long whoever was told a secret may say nothing.
+const SECRET_PATIENCE: Duration = Duration::from_secs(10);
 /// The longest pause between two looks at the kernel.
 const FACTS_PAUSE: Duration = Duration::from_secs(2);
 
@@ -37,6 +39,10 @@ pub(super) struct Waiter {
     nested: bool,
     /// A whole line was sent: a program that has read it is busy with it.
     line: bool,
+    /// A secret was sent, which a program thinks about without a word.
+    secret: bool,
+    /// The program that was asking when an interrupt was sent to it.
+    interrupted: Option<u32>,
     /// A run that was made while earlier input was not begun.
     queued: bool,
     warnings: Vec<&'static str>,
@@ -70,6 +76,8 @@ impl Waiter {
             turn: None,
             nested: false,
             line: false,
+            secret: false,
+            interrupted: None,
             queued: false,
             warnings: Vec::new(),
         }
@@ -142,6 +150,14 @@ impl Waiter {
 
     pub fn of_a_line(&mut self, line: bool) {
         self.line = line;
+    }
+
+    pub fn of_a_secret(&mut self, secret: bool) {
+        self.secret = secret;
+    }
+
+    pub fn interrupts(&mut self, asking: Option<u32>) {
+        self.interrupted = asking;
     }
 
     pub fn at_turn(&mut self, turn: Option<u64>) {
@@ -361,8 +377,21 @@ impl Session {
         if busy && waiter.line && taken {
             return None;
         }
+        if waiter.secret {
+            return self.decide_secret(now);
+        }
         let silent = now >= self.last_activity() + self.config.silence;
         (silent || !busy).then_some(End::Quiet)
+    }
+
+    /// A secret was taken, and nothing asks yet: whoever checks it answers after a while, and a
+    /// login goes on for a while after that.
+    fn decide_secret(&self, now: Duration) -> Option<End> {
+        let patience = match self.reply.is_awaited() {
+            true => SECRET_PATIENCE,
+            false => self.config.silence,
+        };
+        (now >= self.last_activity() + patience).then_some(End::Quiet)
     }
 
     fn decide_poll(&self, waiter: &Waiter, now: Duration) -> Option<End> {
@@ -396,6 +425,14 @@ impl Session {
             Some(facts) => facts.unread_input.unwrap_or(0) == 0,
             None => self.given_up_on_facts(now),
         }
+    }
+
+    /// The program in front, if the kernel says that it waits for an answer.
+    pub(super) fn asks_in_front(&self, now: Duration) -> Option<u32> {
+        let front = self.fresh_facts()?.front()?;
+        let state = self.state(now);
+        let asks = matches!(state.status, Status::Password | Status::Confirm);
+        (asks && state.confidence == Confidence::High).then_some(front.pid)
     }
 
     pub(super) fn fresh_facts(&self) -> Option<&crate::classify::KernelFacts> {
@@ -444,7 +481,14 @@ impl Session {
         let mut times = vec![self.facts_at()];
         if !self.waiters.is_empty() {
             let quiet = self.config.quiet;
-            for after in [quiet, UNSEEN, quiet + FACTS_PATIENCE, self.config.silence] {
+            let silence = self.config.silence;
+            for after in [
+                quiet,
+                UNSEEN,
+                quiet + FACTS_PATIENCE,
+                silence,
+                SECRET_PATIENCE,
+            ] {
                 times.push(Some(active + after));
             }
         }
@@ -463,122 +507,4 @@ impl Session {
             .filter(|at| *at > self.now)
             .min()
     }
-
-    pub(super) fn finish(&mut self, waiter: Waiter, end: End, found: Option<Found>, now: Duration) {
-        let state = self.state(now);
-        let command = waiter
-            .turn
-            .filter(|turn| self.commands.begun_since(*turn))
-            .and_then(|_| self.commands.latest.last());
-        let exit_code = command
-            .filter(|_| end == End::CommandEnded)
-            .and_then(|command| command.exit_code);
-        let began = self.commands.latest.first().map(|first| first.started);
-        let ended = command.and_then(|command| command.ended);
-        let duration = match (&waiter.kind, began.filter(|_| command.is_some())) {
-            (Kind::Run { .. }, Some(began)) if !waiter.nested => {
-                ended.unwrap_or(now).saturating_sub(began)
-            }
-            _ => now.saturating_sub(waiter.made),
-        };
-        let mut waiter = waiter;
-        if waiter.is_waiting_to_start() && end == End::TimedOut {
-            waiter.warn("the command was not typed: what was typed before it has not ended, or the shell has not drawn its prompt");
-        }
-        if exit_code.is_some() {
-            // The command ended the nested shell, and our own shell tells its exit code.
-            waiter.warnings.retain(|said| !NO_EXIT_CODE.contains(said));
-        } else if waiter.is_unmarked()
-            && let Some(unknown) = nested::untold(end, state.status)
-        {
-            waiter.warn(unknown);
-        }
-        let output = self.output_of(&waiter, &state, end);
-        if let Some(found) = &found {
-            self.expect_from = self.expect_from.max(found.after);
-        }
-        if end != End::Cancelled {
-            self.polled = self.ring.end();
-        }
-        self.record(Record::Answer {
-            kind: waiter.kind.name(),
-            end,
-            status: state.status,
-            exit_code,
-            at: now,
-        });
-        let outcome = Outcome {
-            end,
-            state,
-            output,
-            exit_code,
-            duration,
-            cwd: self.cwd().map(str::to_owned),
-            found,
-            cursor: self.ring.end(),
-            warnings: waiter.warnings,
-        };
-        self.outcomes.push((waiter.ticket, outcome));
-    }
-
-    fn output_of(&self, waiter: &Waiter, state: &State, end: End) -> Excerpt {
-        let stream_end = self.ring.end();
-        let group = waiter
-            .turn
-            .filter(|turn| self.commands.begun_since(*turn))
-            .and_then(|_| self.commands.output_range(stream_end));
-        match (&waiter.kind, group) {
-            (Kind::Prompt, _) => Excerpt::default(),
-            (Kind::Run { .. }, Some(range)) if !waiter.nested => {
-                self.excerpt(range, self.commands.head(), waiter.shape)
-            }
-            // A shell without a command prints nothing.
-            (Kind::Run { .. }, None) if end == End::CommandEnded => Excerpt::default(),
-            (Kind::Run { command, .. }, group) => {
-                let over = group.filter(|_| self.commands.phase != Phase::InCommand);
-                let until = over.as_ref().map_or(stream_end, |range| range.end);
-                let mut excerpt = self.excerpt(waiter.from..until, &[], waiter.shape);
-                if !waiter.shape.raw {
-                    let prompt = over.is_none() && asks(state);
-                    excerpt.text = own_output(&excerpt.text, command, prompt);
-                }
-                excerpt
-            }
-            (Kind::Send | Kind::Poll | Kind::Expect { .. }, group) => {
-                // What the shell draws after the command's end is not output.
-                let until = group
-                    .filter(|_| self.commands.phase != Phase::InCommand)
-                    .map_or(stream_end, |range| range.end.max(waiter.from));
-                self.excerpt(waiter.from..until, &[], waiter.shape)
-            }
-        }
-    }
-}
-
-impl Kind {
-    fn name(&self) -> &'static str {
-        match self {
-            Kind::Run { .. } => "run",
-            Kind::Send => "send",
-            Kind::Poll => "poll",
-            Kind::Expect { .. } => "expect",
-            Kind::Prompt => "expect_prompt",
-        }
-    }
-}
-
-/// Without marks: removes the echoed lines and the final prompt, as far as they are recognized.
-fn own_output(text: &str, command: &str, at_prompt: bool) -> String {
-    let mut rest = text;
-    for line in command.lines().filter(|line| !line.trim().is_empty()) {
-        let (first, after) = rest.split_once('\n').unwrap_or((rest, ""));
-        if !first.trim_end().ends_with(line.trim()) {
-            break;
-        }
-        rest = after;
-    }
-    if at_prompt && !rest.ends_with('\n') {
-        rest = rest.rfind('\n').map_or("", |at| &rest[..=at]);
-    }
-    rest.to_owned()
 }

@@ -237,3 +237,42 @@ fn the_end_of_the_shell_ends_the_wait() {
         );
     });
 }
+
+#[test]
+fn a_shell_in_the_place_of_ours_is_at_its_prompt() {
+    for (kind, command) in [
+        (Shell::Bash, "exec bash --norc --noprofile"),
+        (Shell::Bash, "exec zsh -f"),
+        (Shell::Zsh, "exec zsh -f -i"),
+        (Shell::Zsh, "exec bash --norc"),
+        (Shell::Fish, "exec bash --norc"),
+    ] {
+        let Some(mut local) = shell(kind, Startup::Bare, &[]) else {
+            continue;
+        };
+        let there = local.run(command);
+        assert_eq!(
+            (there.end, there.state.status, there.state.prompt),
+            (End::WaitsForInput, Status::Ready, Prompt::Shell),
+            "{command}: {}",
+            there.state.reason
+        );
+        let inside = local.run("sh -c 'echo said; exit 5'");
+        assert_eq!(
+            (inside.exit_code, inside.output.text.as_str()),
+            (Some(5), "said\n"),
+            "{command}: {:?}",
+            inside.warnings
+        );
+    }
+    // Our own zsh reads in a command: that is no prompt.
+    if let Some(mut local) = shell(Shell::Zsh, Startup::Bare, &[]) {
+        let asked = local.run("vared -p 'Which path % ' -c x");
+        assert_eq!(
+            asked.state.status,
+            Status::Confirm,
+            "{}",
+            asked.state.reason
+        );
+    }
+}

@@ -443,6 +443,7 @@ class AsyncVerbs(AsyncTransport):
         iops: int | None = None,
         isolation: types.Isolation | None = None,
         keep: bool = False,
+        labels: Mapping[str, str] | None = None,
         mem_mib: int = 1024,
         network: bool = False,
         nofile: int | None = None,
@@ -470,6 +471,7 @@ class AsyncVerbs(AsyncTransport):
             "iops": iops,
             "isolation": isolation,
             "keep": keep,
+            "labels": labels,
             "mem_mib": wire.unless_template(template, mem_mib, 1024),
             "network": network,
             "nofile": nofile,
@@ -556,6 +558,7 @@ class AsyncVerbs(AsyncTransport):
         iops: int | None = None,
         isolation: types.Isolation | None = None,
         keep: bool = False,
+        labels: Mapping[str, str] | None = None,
         mem_mib: int = 1024,
         network: bool = False,
         nofile: int | None = None,
@@ -583,6 +586,7 @@ class AsyncVerbs(AsyncTransport):
             "iops": iops,
             "isolation": isolation,
             "keep": keep,
+            "labels": labels,
             "mem_mib": wire.unless_template(template, mem_mib, 1024),
             "network": network,
             "nofile": nofile,
@@ -640,6 +644,7 @@ class AsyncVerbs(AsyncTransport):
         command: str | Sequence[str],
         *,
         env: Mapping[str, str] | None = None,
+        input: str | bytes | None = None,
         max_output_bytes: int | None = None,
         tag: str | None = None,
         timeout_seconds: int = 30,
@@ -654,7 +659,7 @@ class AsyncVerbs(AsyncTransport):
             "timeout_seconds": timeout_seconds,
             "user": user,
             "workdir": workdir,
-        }, wire.command(command)))
+        }, wire.command(command), wire.path("input", input)))
 
     async def exec_stream(
         self,
@@ -662,6 +667,7 @@ class AsyncVerbs(AsyncTransport):
         command: str | Sequence[str],
         *,
         env: Mapping[str, str] | None = None,
+        input: str | bytes | None = None,
         max_output_bytes: int | None = None,
         no_timeout: bool = False,
         output_ring_bytes: int | None = None,
@@ -684,7 +690,7 @@ class AsyncVerbs(AsyncTransport):
             "tty": tty,
             "user": user,
             "workdir": workdir,
-        }, wire.command(command)))
+        }, wire.command(command), wire.path("input", input)))
 
     async def remove_file(
         self,
@@ -692,10 +698,12 @@ class AsyncVerbs(AsyncTransport):
         path: str | bytes | os.PathLike[str],
         *,
         recursive: bool | None = None,
+        user: str | None = None,
     ) -> None:
         """Remove a file or directory."""
         await self._nothing("DELETE", f"/v1/sandboxes/{wire.segment(sandbox_id)}/files", params=wire.request({
             "recursive": recursive,
+            "user": user,
         }, wire.path("path", path)))
 
     async def stat(
@@ -704,16 +712,26 @@ class AsyncVerbs(AsyncTransport):
         path: str | bytes | os.PathLike[str],
         *,
         follow: bool | None = None,
+        user: str | None = None,
     ) -> types.FileEntry:
         """One file, directory or link."""
         return await self._json(types.FileEntry, "GET", f"/v1/sandboxes/{wire.segment(sandbox_id)}/files", params=wire.request({
             "follow": follow,
+            "user": user,
         }, wire.path("path", path)))
 
-    async def chmod(self, sandbox_id: str, path: str | bytes | os.PathLike[str], mode: str) -> types.FileEntry:
+    async def chmod(
+        self,
+        sandbox_id: str,
+        path: str | bytes | os.PathLike[str],
+        mode: str,
+        *,
+        user: str | None = None,
+    ) -> types.FileEntry:
         """Set permission bits."""
         return await self._json(types.FileEntry, "POST", f"/v1/sandboxes/{wire.segment(sandbox_id)}/files/chmod", body=wire.request({
             "mode": mode,
+            "user": user,
         }, wire.path("path", path)))
 
     async def read_file(
@@ -723,11 +741,13 @@ class AsyncVerbs(AsyncTransport):
         *,
         length: int | None = None,
         offset: int | None = None,
+        user: str | None = None,
     ) -> bytes:
         """The contents of a file."""
         return await self._bytes("GET", f"/v1/sandboxes/{wire.segment(sandbox_id)}/files/content", params=wire.request({
             "length": length,
             "offset": offset,
+            "user": user,
         }, wire.path("path", path)))
 
     async def write_file(
@@ -751,13 +771,28 @@ class AsyncVerbs(AsyncTransport):
             "user": user,
         }, wire.path("path", path)), content=content)
 
-    async def glob(self, sandbox_id: str, pattern: str, *, limit: int | None = None) -> types.FilePage:
+    async def glob(
+        self,
+        sandbox_id: str,
+        pattern: str,
+        *,
+        limit: int | None = None,
+        user: str | None = None,
+    ) -> types.FilePage:
         """Files whose path matches a pattern."""
-        return await self._json(types.FilePage, "GET", f"/v1/sandboxes/{wire.segment(sandbox_id)}/files/glob", params={"limit": limit, "pattern": pattern})
+        return await self._json(types.FilePage, "GET", f"/v1/sandboxes/{wire.segment(sandbox_id)}/files/glob", params={"limit": limit, "pattern": pattern, "user": user})
 
-    async def hash(self, sandbox_id: str, path: str | bytes | os.PathLike[str]) -> types.FileHash:
+    async def hash(
+        self,
+        sandbox_id: str,
+        path: str | bytes | os.PathLike[str],
+        *,
+        user: str | None = None,
+    ) -> types.FileHash:
         """The SHA-256 of a file."""
-        return await self._json(types.FileHash, "GET", f"/v1/sandboxes/{wire.segment(sandbox_id)}/files/hash", params=wire.request({}, wire.path("path", path)))
+        return await self._json(types.FileHash, "GET", f"/v1/sandboxes/{wire.segment(sandbox_id)}/files/hash", params=wire.request({
+            "user": user,
+        }, wire.path("path", path)))
 
     async def list_files(
         self,
@@ -767,12 +802,14 @@ class AsyncVerbs(AsyncTransport):
         after: str | None = None,
         depth: int | None = None,
         limit: int | None = None,
+        user: str | None = None,
     ) -> types.FilePage:
         """One page of a directory."""
         return await self._json(types.FilePage, "GET", f"/v1/sandboxes/{wire.segment(sandbox_id)}/files/list", params=wire.request({
             "after": after,
             "depth": depth,
             "limit": limit,
+            "user": user,
         }, wire.path("path", path)))
 
     async def mkdir(
@@ -781,10 +818,12 @@ class AsyncVerbs(AsyncTransport):
         path: str | bytes | os.PathLike[str],
         *,
         mode: str | None = None,
+        user: str | None = None,
     ) -> types.FileEntry:
         """Make a directory, and those above it."""
         return await self._json(types.FileEntry, "POST", f"/v1/sandboxes/{wire.segment(sandbox_id)}/files/mkdir", body=wire.request({
             "mode": mode,
+            "user": user,
         }, wire.path("path", path)))
 
     async def move_file(
@@ -794,24 +833,38 @@ class AsyncVerbs(AsyncTransport):
         to: str | bytes | os.PathLike[str],
         *,
         overwrite: bool | None = None,
+        user: str | None = None,
     ) -> types.FileEntry:
         """Move or rename."""
         return await self._json(types.FileEntry, "POST", f"/v1/sandboxes/{wire.segment(sandbox_id)}/files/move", body=wire.request({
             "overwrite": overwrite,
+            "user": user,
         }, wire.path("from", from_), wire.path("to", to)))
 
-    async def read_tree(self, sandbox_id: str, path: str | bytes | os.PathLike[str]) -> bytes:
+    async def read_tree(
+        self,
+        sandbox_id: str,
+        path: str | bytes | os.PathLike[str],
+        *,
+        user: str | None = None,
+    ) -> bytes:
         """A tree as a tar archive."""
-        return await self._bytes("GET", f"/v1/sandboxes/{wire.segment(sandbox_id)}/files/tree", params=wire.request({}, wire.path("path", path)))
+        return await self._bytes("GET", f"/v1/sandboxes/{wire.segment(sandbox_id)}/files/tree", params=wire.request({
+            "user": user,
+        }, wire.path("path", path)))
 
     async def write_tree(
         self,
         sandbox_id: str,
         path: str | bytes | os.PathLike[str],
         content: AsyncContent,
+        *,
+        user: str | None = None,
     ) -> types.TreeWritten:
         """Unpack a tar archive into a directory."""
-        return await self._json(types.TreeWritten, "PUT", f"/v1/sandboxes/{wire.segment(sandbox_id)}/files/tree", params=wire.request({}, wire.path("path", path)), content=content)
+        return await self._json(types.TreeWritten, "PUT", f"/v1/sandboxes/{wire.segment(sandbox_id)}/files/tree", params=wire.request({
+            "user": user,
+        }, wire.path("path", path)), content=content)
 
     async def watch(
         self,
@@ -819,10 +872,12 @@ class AsyncVerbs(AsyncTransport):
         path: str | bytes | os.PathLike[str],
         *,
         recursive: bool | None = None,
+        user: str | None = None,
     ) -> AsyncLines[types.FileChange]:
         """Changes to a file or directory as they happen."""
         return await self._items(types.FileChange, "change", "GET", f"/v1/sandboxes/{wire.segment(sandbox_id)}/files/watch", params=wire.request({
             "recursive": recursive,
+            "user": user,
         }, wire.path("path", path)))
 
     async def fork_sandbox(self, sandbox_id: str, *, count: int = 1) -> types.SandboxList:
@@ -890,6 +945,7 @@ class AsyncVerbs(AsyncTransport):
         command: str | Sequence[str],
         *,
         env: Mapping[str, str] | None = None,
+        input: str | bytes | None = None,
         max_output_bytes: int | None = None,
         no_timeout: bool = False,
         output_ring_bytes: int | None = None,
@@ -912,7 +968,7 @@ class AsyncVerbs(AsyncTransport):
             "tty": tty,
             "user": user,
             "workdir": workdir,
-        }, wire.command(command)))
+        }, wire.command(command), wire.path("input", input)))
 
     async def kill_process(
         self,
@@ -1497,6 +1553,7 @@ class AsyncVerbs(AsyncTransport):
         command: str | Sequence[str],
         checkpoint: bool | None = None,
         env: Mapping[str, str] | None = None,
+        input: str | bytes | None = None,
         max_output_bytes: int | None = None,
         secret_env: Mapping[str, str | None] | Sequence[str | types.SecretEnv | Mapping[str, Any]] | None = None,
         timeout_seconds: int = 30,
@@ -1512,7 +1569,7 @@ class AsyncVerbs(AsyncTransport):
             "timeout_seconds": timeout_seconds,
             "user": user,
             "workdir": workdir,
-        }, wire.command(command)))
+        }, wire.command(command), wire.path("input", input)))
 
     async def exec_workspace_stream(
         self,
@@ -1521,6 +1578,7 @@ class AsyncVerbs(AsyncTransport):
         command: str | Sequence[str],
         checkpoint: bool | None = None,
         env: Mapping[str, str] | None = None,
+        input: str | bytes | None = None,
         max_output_bytes: int | None = None,
         secret_env: Mapping[str, str | None] | Sequence[str | types.SecretEnv | Mapping[str, Any]] | None = None,
         stdin: bool = False,
@@ -1538,7 +1596,7 @@ class AsyncVerbs(AsyncTransport):
             "timeout_seconds": timeout_seconds,
             "user": user,
             "workdir": workdir,
-        }, wire.command(command)))
+        }, wire.command(command), wire.path("input", input)))
 
     async def export_workspace(
         self,
@@ -2091,6 +2149,7 @@ class Verbs(Transport):
         iops: int | None = None,
         isolation: types.Isolation | None = None,
         keep: bool = False,
+        labels: Mapping[str, str] | None = None,
         mem_mib: int = 1024,
         network: bool = False,
         nofile: int | None = None,
@@ -2118,6 +2177,7 @@ class Verbs(Transport):
             "iops": iops,
             "isolation": isolation,
             "keep": keep,
+            "labels": labels,
             "mem_mib": wire.unless_template(template, mem_mib, 1024),
             "network": network,
             "nofile": nofile,
@@ -2204,6 +2264,7 @@ class Verbs(Transport):
         iops: int | None = None,
         isolation: types.Isolation | None = None,
         keep: bool = False,
+        labels: Mapping[str, str] | None = None,
         mem_mib: int = 1024,
         network: bool = False,
         nofile: int | None = None,
@@ -2231,6 +2292,7 @@ class Verbs(Transport):
             "iops": iops,
             "isolation": isolation,
             "keep": keep,
+            "labels": labels,
             "mem_mib": wire.unless_template(template, mem_mib, 1024),
             "network": network,
             "nofile": nofile,
@@ -2288,6 +2350,7 @@ class Verbs(Transport):
         command: str | Sequence[str],
         *,
         env: Mapping[str, str] | None = None,
+        input: str | bytes | None = None,
         max_output_bytes: int | None = None,
         tag: str | None = None,
         timeout_seconds: int = 30,
@@ -2302,7 +2365,7 @@ class Verbs(Transport):
             "timeout_seconds": timeout_seconds,
             "user": user,
             "workdir": workdir,
-        }, wire.command(command)))
+        }, wire.command(command), wire.path("input", input)))
 
     def exec_stream(
         self,
@@ -2310,6 +2373,7 @@ class Verbs(Transport):
         command: str | Sequence[str],
         *,
         env: Mapping[str, str] | None = None,
+        input: str | bytes | None = None,
         max_output_bytes: int | None = None,
         no_timeout: bool = False,
         output_ring_bytes: int | None = None,
@@ -2332,7 +2396,7 @@ class Verbs(Transport):
             "tty": tty,
             "user": user,
             "workdir": workdir,
-        }, wire.command(command)))
+        }, wire.command(command), wire.path("input", input)))
 
     def remove_file(
         self,
@@ -2340,10 +2404,12 @@ class Verbs(Transport):
         path: str | bytes | os.PathLike[str],
         *,
         recursive: bool | None = None,
+        user: str | None = None,
     ) -> None:
         """Remove a file or directory."""
         self._nothing("DELETE", f"/v1/sandboxes/{wire.segment(sandbox_id)}/files", params=wire.request({
             "recursive": recursive,
+            "user": user,
         }, wire.path("path", path)))
 
     def stat(
@@ -2352,16 +2418,26 @@ class Verbs(Transport):
         path: str | bytes | os.PathLike[str],
         *,
         follow: bool | None = None,
+        user: str | None = None,
     ) -> types.FileEntry:
         """One file, directory or link."""
         return self._json(types.FileEntry, "GET", f"/v1/sandboxes/{wire.segment(sandbox_id)}/files", params=wire.request({
             "follow": follow,
+            "user": user,
         }, wire.path("path", path)))
 
-    def chmod(self, sandbox_id: str, path: str | bytes | os.PathLike[str], mode: str) -> types.FileEntry:
+    def chmod(
+        self,
+        sandbox_id: str,
+        path: str | bytes | os.PathLike[str],
+        mode: str,
+        *,
+        user: str | None = None,
+    ) -> types.FileEntry:
         """Set permission bits."""
         return self._json(types.FileEntry, "POST", f"/v1/sandboxes/{wire.segment(sandbox_id)}/files/chmod", body=wire.request({
             "mode": mode,
+            "user": user,
         }, wire.path("path", path)))
 
     def read_file(
@@ -2371,11 +2447,13 @@ class Verbs(Transport):
         *,
         length: int | None = None,
         offset: int | None = None,
+        user: str | None = None,
     ) -> bytes:
         """The contents of a file."""
         return self._bytes("GET", f"/v1/sandboxes/{wire.segment(sandbox_id)}/files/content", params=wire.request({
             "length": length,
             "offset": offset,
+            "user": user,
         }, wire.path("path", path)))
 
     def write_file(
@@ -2399,13 +2477,28 @@ class Verbs(Transport):
             "user": user,
         }, wire.path("path", path)), content=content)
 
-    def glob(self, sandbox_id: str, pattern: str, *, limit: int | None = None) -> types.FilePage:
+    def glob(
+        self,
+        sandbox_id: str,
+        pattern: str,
+        *,
+        limit: int | None = None,
+        user: str | None = None,
+    ) -> types.FilePage:
         """Files whose path matches a pattern."""
-        return self._json(types.FilePage, "GET", f"/v1/sandboxes/{wire.segment(sandbox_id)}/files/glob", params={"limit": limit, "pattern": pattern})
+        return self._json(types.FilePage, "GET", f"/v1/sandboxes/{wire.segment(sandbox_id)}/files/glob", params={"limit": limit, "pattern": pattern, "user": user})
 
-    def hash(self, sandbox_id: str, path: str | bytes | os.PathLike[str]) -> types.FileHash:
+    def hash(
+        self,
+        sandbox_id: str,
+        path: str | bytes | os.PathLike[str],
+        *,
+        user: str | None = None,
+    ) -> types.FileHash:
         """The SHA-256 of a file."""
-        return self._json(types.FileHash, "GET", f"/v1/sandboxes/{wire.segment(sandbox_id)}/files/hash", params=wire.request({}, wire.path("path", path)))
+        return self._json(types.FileHash, "GET", f"/v1/sandboxes/{wire.segment(sandbox_id)}/files/hash", params=wire.request({
+            "user": user,
+        }, wire.path("path", path)))
 
     def list_files(
         self,
@@ -2415,12 +2508,14 @@ class Verbs(Transport):
         after: str | None = None,
         depth: int | None = None,
         limit: int | None = None,
+        user: str | None = None,
     ) -> types.FilePage:
         """One page of a directory."""
         return self._json(types.FilePage, "GET", f"/v1/sandboxes/{wire.segment(sandbox_id)}/files/list", params=wire.request({
             "after": after,
             "depth": depth,
             "limit": limit,
+            "user": user,
         }, wire.path("path", path)))
 
     def mkdir(
@@ -2429,10 +2524,12 @@ class Verbs(Transport):
         path: str | bytes | os.PathLike[str],
         *,
         mode: str | None = None,
+        user: str | None = None,
     ) -> types.FileEntry:
         """Make a directory, and those above it."""
         return self._json(types.FileEntry, "POST", f"/v1/sandboxes/{wire.segment(sandbox_id)}/files/mkdir", body=wire.request({
             "mode": mode,
+            "user": user,
         }, wire.path("path", path)))
 
     def move_file(
@@ -2442,24 +2539,38 @@ class Verbs(Transport):
         to: str | bytes | os.PathLike[str],
         *,
         overwrite: bool | None = None,
+        user: str | None = None,
     ) -> types.FileEntry:
         """Move or rename."""
         return self._json(types.FileEntry, "POST", f"/v1/sandboxes/{wire.segment(sandbox_id)}/files/move", body=wire.request({
             "overwrite": overwrite,
+            "user": user,
         }, wire.path("from", from_), wire.path("to", to)))
 
-    def read_tree(self, sandbox_id: str, path: str | bytes | os.PathLike[str]) -> bytes:
+    def read_tree(
+        self,
+        sandbox_id: str,
+        path: str | bytes | os.PathLike[str],
+        *,
+        user: str | None = None,
+    ) -> bytes:
         """A tree as a tar archive."""
-        return self._bytes("GET", f"/v1/sandboxes/{wire.segment(sandbox_id)}/files/tree", params=wire.request({}, wire.path("path", path)))
+        return self._bytes("GET", f"/v1/sandboxes/{wire.segment(sandbox_id)}/files/tree", params=wire.request({
+            "user": user,
+        }, wire.path("path", path)))
 
     def write_tree(
         self,
         sandbox_id: str,
         path: str | bytes | os.PathLike[str],
         content: Content,
+        *,
+        user: str | None = None,
     ) -> types.TreeWritten:
         """Unpack a tar archive into a directory."""
-        return self._json(types.TreeWritten, "PUT", f"/v1/sandboxes/{wire.segment(sandbox_id)}/files/tree", params=wire.request({}, wire.path("path", path)), content=content)
+        return self._json(types.TreeWritten, "PUT", f"/v1/sandboxes/{wire.segment(sandbox_id)}/files/tree", params=wire.request({
+            "user": user,
+        }, wire.path("path", path)), content=content)
 
     def watch(
         self,
@@ -2467,10 +2578,12 @@ class Verbs(Transport):
         path: str | bytes | os.PathLike[str],
         *,
         recursive: bool | None = None,
+        user: str | None = None,
     ) -> Lines[types.FileChange]:
         """Changes to a file or directory as they happen."""
         return self._items(types.FileChange, "change", "GET", f"/v1/sandboxes/{wire.segment(sandbox_id)}/files/watch", params=wire.request({
             "recursive": recursive,
+            "user": user,
         }, wire.path("path", path)))
 
     def fork_sandbox(self, sandbox_id: str, *, count: int = 1) -> types.SandboxList:
@@ -2538,6 +2651,7 @@ class Verbs(Transport):
         command: str | Sequence[str],
         *,
         env: Mapping[str, str] | None = None,
+        input: str | bytes | None = None,
         max_output_bytes: int | None = None,
         no_timeout: bool = False,
         output_ring_bytes: int | None = None,
@@ -2560,7 +2674,7 @@ class Verbs(Transport):
             "tty": tty,
             "user": user,
             "workdir": workdir,
-        }, wire.command(command)))
+        }, wire.command(command), wire.path("input", input)))
 
     def kill_process(
         self,
@@ -3145,6 +3259,7 @@ class Verbs(Transport):
         command: str | Sequence[str],
         checkpoint: bool | None = None,
         env: Mapping[str, str] | None = None,
+        input: str | bytes | None = None,
         max_output_bytes: int | None = None,
         secret_env: Mapping[str, str | None] | Sequence[str | types.SecretEnv | Mapping[str, Any]] | None = None,
         timeout_seconds: int = 30,
@@ -3160,7 +3275,7 @@ class Verbs(Transport):
             "timeout_seconds": timeout_seconds,
             "user": user,
             "workdir": workdir,
-        }, wire.command(command)))
+        }, wire.command(command), wire.path("input", input)))
 
     def exec_workspace_stream(
         self,
@@ -3169,6 +3284,7 @@ class Verbs(Transport):
         command: str | Sequence[str],
         checkpoint: bool | None = None,
         env: Mapping[str, str] | None = None,
+        input: str | bytes | None = None,
         max_output_bytes: int | None = None,
         secret_env: Mapping[str, str | None] | Sequence[str | types.SecretEnv | Mapping[str, Any]] | None = None,
         stdin: bool = False,
@@ -3186,7 +3302,7 @@ class Verbs(Transport):
             "timeout_seconds": timeout_seconds,
             "user": user,
             "workdir": workdir,
-        }, wire.command(command)))
+        }, wire.command(command), wire.path("input", input)))
 
     def export_workspace(
         self,

@@ -59,7 +59,7 @@ def request(fields: Mapping[str, Any], *more: Mapping[str, Any]) -> dict[str, An
 
 
 def path(name: str, value: str | bytes | os.PathLike[str] | None) -> dict[str, Any]:
-    """A path in a machine; one that is not UTF-8 travels as base64."""
+    """A path in a machine, or input; what is not UTF-8 travels as base64."""
     if isinstance(value, bytes):
         return {f"{name}_base64": base64.b64encode(value).decode()}
     return {} if value is None else {name: os.fspath(value)}

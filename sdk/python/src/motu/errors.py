@@ -32,6 +32,12 @@ class MotuError(Exception):
         self.details: dict[str, Any] = dict(details or {})
 
     @property
+    def reason(self) -> str | None:
+        """What tells errors of one kind apart, such as `no_such_user`, where the daemon says it (docs/api.md)."""
+        value = self.details.get("reason")
+        return value if isinstance(value, str) else None
+
+    @property
     def audit_id(self) -> str | None:
         """What the call is named in the audit log."""
         value = self.details.get("audit_id")
@@ -113,6 +119,40 @@ class InternalError(MotuError):
     kind = "internal"
 
 
+class NoSuchFileError(NotFoundError, FileNotFoundError):
+    """There is nothing at this path of a machine."""
+
+
+class NoSuchUserError(NotFoundError, LookupError):
+    """The machine has no such user or group."""
+
+
+class PathDeniedError(DeniedError, PermissionError):
+    """The user may not do this with this path of a machine."""
+
+
+class PathExistsError(ConflictError, FileExistsError):
+    """There is something at this path of a machine already."""
+
+
+class PathIsADirectoryError(InvalidError, IsADirectoryError):
+    """It is a directory, and a file is needed."""
+
+
+class PathNotADirectoryError(InvalidError, NotADirectoryError):
+    """A part of the path, or all of it, is no directory."""
+
+
+#: Classes of their own for what Python has a class for too, by the reason that the daemon gives.
+BY_REASON: dict[str, type[MotuError]] = {
+    "no_such_file": NoSuchFileError,
+    "no_such_user": NoSuchUserError,
+    "permission_denied": PathDeniedError,
+    "file_exists": PathExistsError,
+    "is_a_directory": PathIsADirectoryError,
+    "not_a_directory": PathNotADirectoryError,
+}
+
 #: The class of each kind.
 BY_KIND: dict[str, type[MotuError]] = {
     error.kind: error
@@ -143,6 +183,10 @@ def from_wire(value: object) -> MotuError:
     steps = [step for step in given if is_object(step)]
     # A kind that this version does not know is still an error with a message.
     kind = BY_KIND.get(str(error.get("kind")), MotuError)
+    reason = details.get("reason") if is_object(details) else None
+    closer = BY_REASON.get(reason) if isinstance(reason, str) else None
+    if closer is not None and issubclass(closer, kind):
+        kind = closer
     return kind(
         error["message"],
         hint=_worded(steps) or hint,

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
+from ._fields import Fields
+
 #: What a caller may ask for.
 Accel = Literal["auto", "kvm", "tcg"]
 
@@ -18,6 +20,15 @@ AfterCommit = Literal["start", "stop", "destroy"]
 AuditId = str
 
 CallNetworkMode = Literal["none", "bridge"]
+
+#: How the output of a terminal is sent.
+CapsuleEncoding = Literal["binary", "base64"]
+
+#: How far back the numbers of capsules are shown.
+CapsuleRange = Literal["5m", "1h", "6h", "24h", "30d"]
+
+#: Where a capsule is in its life, in the words of host agents.
+CapsuleStatus = Literal["starting", "running", "paused", "hibernated", "error", "stopping", "stopped"]
 
 ChangeKind = Literal["created", "modified", "removed", "renamed", "attributes", "lost"]
 
@@ -56,10 +67,13 @@ Isolation = Literal["none", "container", "gvisor", "vm"]
 KeyId = str
 
 #: How far back is looked.
-MetricsRange = Literal["10m", "2h", "24h"]
+MetricsRange = Literal["5m", "10m", "1h", "2h", "6h", "12h", "24h"]
 
 #: What a workspace may reach, and who may reach it.
 NetworkPolicy = Literal["off", "egress", "egress+published-ports"]
+
+#: Why a program was not started at all.
+NotStarted = Literal["no_such_program", "not_executable", "no_such_directory"]
 
 #: What happens to a sandbox that nobody has used for its `idle_seconds`. A command, a transfer or a connection
 #: that goes on counts as use; what runs in the background does not.
@@ -99,7 +113,7 @@ Status = Literal["running", "ready", "repl", "password", "confirm", "editor", "p
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AppliedLimit:
+class AppliedLimit(Fields):
     """One limit as it really applies to one sandbox."""
     #: What enforces it (`cgroup v1 memory`), or why nothing does.
     by: str
@@ -110,7 +124,7 @@ class AppliedLimit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AuditCall:
+class AuditCall(Fields):
     """One call, as the gate tells it to the log."""
     caller: AuditCaller
     #: `allowed` or `denied` by the gate; `none` where it failed before the gate decided.
@@ -137,7 +151,7 @@ class AuditCall:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AuditCaller:
+class AuditCaller(Fields):
     """Who called, through which face."""
     #: `socket` or `http`.
     face: str
@@ -149,7 +163,7 @@ class AuditCaller:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AuditEntry:
+class AuditEntry(Fields):
     """A record of the log, as it is stored: see docs/audit.md."""
     caller: AuditCaller
     #: `allowed` or `denied` by the gate; `none` where it failed before the gate decided.
@@ -182,7 +196,7 @@ class AuditEntry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AuditKey:
+class AuditKey(Fields):
     """The public key of the log."""
     #: `sha256:` and the SHA-256 of the 32 bytes of the key.
     fingerprint: str
@@ -191,7 +205,7 @@ class AuditKey:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AuditList:
+class AuditList(Fields):
     """Entries, oldest first."""
     #: There are older ones: ask with this as `before_seq`.
     before_seq: int | None = None
@@ -202,7 +216,7 @@ class AuditList:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AuditProblem:
+class AuditProblem(Fields):
     """What is wrong at one place of the log."""
     #: The line in it, from 1 on.
     line: int
@@ -214,7 +228,7 @@ class AuditProblem:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AuditVerified:
+class AuditVerified(Fields):
     """What a verification found."""
     #: Calls among the records.
     calls: int
@@ -234,21 +248,21 @@ class AuditVerified:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BackUp:
+class BackUp(Fields):
     """Where everything that is kept is copied to."""
     #: A directory on the host that does not exist yet, or is empty.
     output_path: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Background:
+class Background(Fields):
     """A process that runs on after the call that started it."""
     pid: int
     tag: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Backup:
+class Backup(Fields):
     """What a backup holds."""
     output_path: str
     #: The workspaces and kept sandboxes that are in it.
@@ -256,7 +270,7 @@ class Backup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
+class Bounds(Fields):
     """What a key may ask for beside what its project and this host allow."""
     #: How large one machine may be; as large as the host allows where it says nothing.
     most: Size | None = None
@@ -266,14 +280,14 @@ class Bounds:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BuildContext:
+class BuildContext(Fields):
     """Files that wait for a build. They are gone after it, or after an hour."""
     bytes: int
     context_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BuildReport:
+class BuildReport(Fields):
     """What a build did."""
     #: Those whose result was there already.
     cached: int
@@ -283,7 +297,7 @@ class BuildReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BuildRequest:
+class BuildRequest(Fields):
     """What is built: the instructions of a Dockerfile, or an environment and commands to run in it."""
     build_args: dict[str, str] = field(default_factory=lambda: {})
     #: The files that `COPY` and `ADD` take, as `send_build_context` answered.
@@ -321,7 +335,7 @@ class BuildRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CallBounds:
+class CallBounds(Fields):
     """What a call may be."""
     all_files_bytes: int
     file_bytes: int
@@ -355,7 +369,7 @@ class CallBounds:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CallCheck:
+class CallCheck(Fields):
     """One thing that was looked at."""
     allowed: bool
     check: str
@@ -369,13 +383,13 @@ class CallCheck:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CallDestination:
+class CallDestination(Fields):
     host: str | None = None
     port: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CallFile:
+class CallFile(Fields):
     """A file that a call brings along."""
     content: str | None = None
     #: `utf-8` (the default) or `base64`.
@@ -387,7 +401,7 @@ class CallFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CallLimits:
+class CallLimits(Fields):
     """Sizes of the machine; within what the policy allows."""
     #: What it may write to its disk; default 10240.
     disk_mib: int | None = None
@@ -398,7 +412,7 @@ class CallLimits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CallNetwork:
+class CallNetwork(Fields):
     """What a call may reach."""
     #: Only these, of what the policy allows. Empty: all that it allows.
     allow: list[CallDestination] = field(default_factory=lambda: [])
@@ -406,7 +420,7 @@ class CallNetwork:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CallPlan:
+class CallPlan(Fields):
     """What would become of a call. Nothing was started for it."""
     #: It would run.
     allowed: bool
@@ -425,7 +439,7 @@ class CallPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CallRequest:
+class CallRequest(Fields):
     """What a model may ask for. Unknown fields are refused, and everything is bounded by a policy."""
     #: The program and its arguments. It runs in `/work`.
     command: list[str]
@@ -449,7 +463,7 @@ class CallRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CallResult:
+class CallResult(Fields):
     """What came of a call whose command ran."""
     audit_id: str
     duration_ms: int
@@ -474,44 +488,63 @@ class CallResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CallState:
-    """What becomes of a call's state."""
+class CallState(Fields):
+    """Where a call's state comes from, and what becomes of it."""
+    from_: SandboxId | None = field(default=None, metadata={"wire": "from"})
     retention: Retention
     #: How long what is kept stays.
     ttl_seconds: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Capsule:
+class Capsule(Fields):
     created_at: datetime
+    #: What it may write to its disk.
+    disk_size_mb: int | None = None
     id: SandboxId
+    isolation: str
     last_active_at: datetime
     last_updated: datetime
     memory_mb: int
+    #: Labels of the caller's own, `runtime` and `isolation`.
     metadata: dict[str, str]
-    status: State
+    #: What makes its machine, and what that isolates by.
+    runtime: str
+    started_at: datetime
+    status: CapsuleStatus
     template: str
     timeout_sec: int
     vcpus: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CapsuleCommand:
+class CapsuleCommand(Fields):
     args: list[str] = field(default_factory=lambda: [])
     background: bool = False
     cmd: str
     cwd: str | None = None
     envs: dict[str, str] = field(default_factory=lambda: {})
+    #: To find it again by, in the background; `proc-` and eight digits when missing.
     tag: str | None = None
+    #: A command in the foreground is killed after so long, which is an error; default 30.
     timeout_sec: int | None = None
     user: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CapsuleEntry:
+class CapsuleDay(Fields):
+    """One day, in UTC."""
+    cpu_minutes: float
+    date: str
+    ram_mb_minutes: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapsuleEntry(Fields):
     group: str
     mode: int
-    modified_at: datetime
+    #: Seconds since 1970.
+    modified_at: int
     name: str
     owner: str
     path: str
@@ -522,14 +555,14 @@ class CapsuleEntry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CapsulePath:
+class CapsulePath(Fields):
     """A path in a capsule, and how deep to look."""
     depth: int | None = None
     path: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CapsuleResult:
+class CapsuleResult(Fields):
     cmd: str
     duration_ms: int
     #: `base64` when one of the two is no text.
@@ -543,7 +576,34 @@ class CapsuleResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CapsuleStarted:
+class CapsuleSnapshotted(Fields):
+    """A capsule that was saved, and the template it was saved as."""
+    created_at: datetime
+    #: What it may write to its disk.
+    disk_size_mb: int | None = None
+    id: SandboxId
+    isolation: str
+    last_active_at: datetime
+    last_updated: datetime
+    memory_mb: int
+    #: Labels of the caller's own, `runtime` and `isolation`.
+    metadata: dict[str, str]
+    name: str
+    platform: bool
+    protected: bool
+    #: What makes its machine, and what that isolates by.
+    runtime: str
+    size_bytes: int | None = None
+    started_at: datetime
+    status: CapsuleStatus
+    template: str
+    timeout_sec: int
+    type: str
+    vcpus: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapsuleStarted(Fields):
     cmd: str
     pid: int
     sandbox_id: SandboxId
@@ -551,33 +611,78 @@ class CapsuleStarted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CapsuleTerminal:
+class CapsuleStats(Fields):
+    current: CapsulesNow
+    peaks: CapsulesPeaks
+    range: CapsuleRange
+    series: CapsulesSeries
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapsuleTerminal(Fields):
     """A program on a terminal."""
     args: list[str] = field(default_factory=lambda: [])
+    #: A shell when missing.
     cmd: str | None = None
     #: Default 80.
     cols: int | None = None
     cwd: str | None = None
+    encoding: CapsuleEncoding | None = None
     envs: dict[str, str] = field(default_factory=lambda: {})
     #: Default 24.
     rows: int | None = None
-    #: To find it again by; one is made when missing.
+    #: To find it again by; `pty-` and eight digits when missing.
     tag: str | None = None
     user: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChangeMode:
+class CapsuleUsage(Fields):
+    from_: str = field(metadata={"wire": "from"})
+    points: list[CapsuleDay]
+    to: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapsulesNow(Fields):
+    """Capsules that run, and what is set aside for them."""
+    memory_mb_reserved: int
+    running_count: int
+    vcpus_reserved: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapsulesPeaks(Fields):
+    """The most of the last 30 days."""
+    memory_mb: int
+    running_count: int
+    vcpus: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapsulesSeries(Fields):
+    """One list for each figure; those of one time have the same place."""
+    labels: list[str]
+    memory_mb: list[int]
+    running: list[int]
+    vcpus: list[int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeMode(Fields):
     #: Octal, such as `0644`.
     mode: str
     #: Absolute, inside the sandbox.
     path: GuestPath | None = None
     #: Instead of `path`, when it is not UTF-8.
     path_base64: str | None = None
+    #: Name or number of the user that it is done as, who may do no more than that; root of the sandbox when
+    #: missing.
+    user: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
+class Check(Fields):
     """One check: what was looked at, what was found, and what would help."""
     detail: str
     fix: str | None = None
@@ -586,14 +691,14 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CheckPolicy:
+class CheckPolicy(Fields):
     """The text of a policy that is not in force."""
     #: TOML.
     text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CheckedDestination:
+class CheckedDestination(Fields):
     """What the policy says of a destination."""
     allowed: bool
     host: str
@@ -604,7 +709,7 @@ class CheckedDestination:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CommandLog:
+class CommandLog(Fields):
     """A page of history, oldest first."""
     count: int
     entries: list[CommandRecord]
@@ -612,7 +717,7 @@ class CommandLog:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CommandRecord:
+class CommandRecord(Fields):
     """One command of a workspace's history. Output is cut, and secrets are redacted."""
     #: The state that was saved before it, for `undo`.
     checkpoint: str | None = None
@@ -632,7 +737,7 @@ class CommandRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CommitSandbox:
+class CommitSandbox(Fields):
     """How an environment is made of a sandbox."""
     #: What the environment will be called. One of that name that is there means this afterwards.
     name: str
@@ -641,7 +746,7 @@ class CommitSandbox:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigureTerminal:
+class ConfigureTerminal(Fields):
     """Changes what is known of a session. What is missing stays; an empty text takes it away."""
     description: str | None = None
     prompt_regex: str | None = None
@@ -650,7 +755,7 @@ class ConfigureTerminal:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CreateKey:
+class CreateKey(Fields):
     """What a new key is to be."""
     #: What the machines made with it may be.
     bounds: Bounds | None = None
@@ -667,7 +772,7 @@ class CreateKey:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CreateSandbox:
+class CreateSandbox(Fields):
     """What a caller asks for. Everything but the environment has a default."""
     #: What a virtual machine's processor runs on.
     accel: Accel | None = None
@@ -687,6 +792,8 @@ class CreateSandbox:
     isolation: Isolation | None = None
     #: Keep the disks when the machine ends, so that the sandbox can be stopped and started.
     keep: bool = False
+    #: Labels of the caller's own. They are shown with the sandbox and change nothing else.
+    labels: dict[str, str] = field(default_factory=lambda: {})
     #: Memory it may use; default 1024.
     mem_mib: int | None = None
     #: Outgoing network: the policy `public`, unless `policy` names another.
@@ -704,6 +811,7 @@ class CreateSandbox:
     secret_refs: dict[str, SecretRef] = field(default_factory=lambda: {})
     #: The template to start from. What the request says itself wins over what the template says.
     template: str | None = None
+    #: How long it lives; 0: until it is destroyed.
     ttl_seconds: int | None = None
     #: The user commands run as; the environment's own when missing.
     user: str | None = None
@@ -714,7 +822,7 @@ class CreateSandbox:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CreateWorkspace:
+class CreateWorkspace(Fields):
     """What a caller asks for. Everything but the environment has a default."""
     accel: Accel | None = None
     #: Work on the host itself, with no isolation, if no runtime works.
@@ -754,7 +862,7 @@ class CreateWorkspace:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DiffEntry:
+class DiffEntry(Fields):
     #: Its text is not in the patch because it is not text.
     binary: bool
     mode_after: str | None = None
@@ -770,7 +878,7 @@ class DiffEntry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DiffReport:
+class DiffReport(Fields):
     """What changed since the baseline, or between two snapshots."""
     added: int
     changed: bool
@@ -789,7 +897,7 @@ class DiffReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DiskExported:
+class DiskExported(Fields):
     """The root of a stopped workspace as a file system in a file."""
     bytes_written: int
     #: `ext4`.
@@ -799,7 +907,7 @@ class DiskExported:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Doctor:
+class Doctor(Fields):
     """The whole answer of `motu doctor`."""
     #: What `auto` would choose, if anything.
     auto: str | None = None
@@ -814,7 +922,7 @@ class Doctor:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Edit:
+class Edit(Fields):
     """One exact replacement in one file."""
     #: How often `old` must be there; default 1.
     count: int | None = None
@@ -825,13 +933,13 @@ class Edit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EditFiles:
+class EditFiles(Fields):
     #: Done all, or none of them.
     edits: list[Edit]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Environment:
+class Environment(Fields):
     """An environment, installed or only known by name."""
     architecture: str
     build: BuildReport | None = None
@@ -858,7 +966,7 @@ class Environment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EnvironmentLayer:
+class EnvironmentLayer(Fields):
     """One layer of the image an environment was unpacked from."""
     #: Of the layer as it was received.
     digest: str
@@ -866,7 +974,7 @@ class EnvironmentLayer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EnvironmentList:
+class EnvironmentList(Fields):
     count: int
     environments: list[Environment]
     #: There are more: ask with this as `cursor`.
@@ -874,7 +982,7 @@ class EnvironmentList:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Error:
+class Error(Fields):
     """An error as every face reports it."""
     #: Facts for a program: ids, limits, names.
     details: Any = None
@@ -888,7 +996,7 @@ class Error:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EventFacts:
+class EventFacts(Fields):
     """What is known of an event besides what it is about."""
     #: Of `events.gone`: the number that was asked for.
     asked: int | None = None
@@ -919,12 +1027,16 @@ class EventFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExecBody:
+class ExecBody(Fields):
     """An exec, and whether it runs on after the answer."""
     #: Start the process, answer with its pid, and leave it running.
     background: bool = False
     command: list[str]
     env: dict[str, str] = field(default_factory=lambda: {})
+    #: What its standard input holds, as text; it ends after that.
+    input: str | None = None
+    #: The same as bytes, in base64.
+    input_base64: str | None = None
     #: Bytes returned per channel, where the output is collected.
     max_output_bytes: int | None = None
     mode: ExecMode | None = None
@@ -946,10 +1058,14 @@ class ExecBody:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExecRequest:
+class ExecRequest(Fields):
     """One command to run."""
     command: list[str]
     env: dict[str, str] = field(default_factory=lambda: {})
+    #: What its standard input holds, as text; it ends after that.
+    input: str | None = None
+    #: The same as bytes, in base64.
+    input_base64: str | None = None
     #: Bytes returned per channel, where the output is collected.
     max_output_bytes: int | None = None
     mode: ExecMode | None = None
@@ -971,7 +1087,7 @@ class ExecRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExecResult:
+class ExecResult(Fields):
     """A collected exec. Output that is not UTF-8 is in the `_base64` fields."""
     #: What its processor runs on (`kvm`, `tcg`), where there is a choice.
     accelerator: str | None = None
@@ -983,6 +1099,7 @@ class ExecResult:
     network: str
     #: The limits that nothing enforces on its machine; `limits` of the sandbox says why.
     not_enforced: list[str] = field(default_factory=lambda: [])
+    not_started: NotStarted | None = None
     out_of_memory: bool
     runtime: str
     sandbox_id: SandboxId
@@ -1000,12 +1117,13 @@ class ExecResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exited:
+class Exited(Fields):
     """How a command ended."""
     duration_ms: int
     #: The exit code, or 128 + signal.
     exit_code: int
     max_rss_bytes: int
+    not_started: NotStarted | None = None
     #: The memory limit killed something of it.
     out_of_memory: bool
     signal: int | None = None
@@ -1017,7 +1135,7 @@ class Exited:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExpectInTerminal:
+class ExpectInTerminal(Fields):
     """Wait for text."""
     #: Let the echo of what was typed match.
     echo: bool = False
@@ -1038,7 +1156,7 @@ class ExpectInTerminal:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Explained:
+class Explained(Fields):
     """Whether a destination may be reached, and why."""
     allowed: bool
     host: str
@@ -1054,7 +1172,7 @@ class Explained:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExportDisk:
+class ExportDisk(Fields):
     """Where the disk of a stopped workspace is copied to."""
     #: Replace a plain file that is there. Nothing else is ever replaced.
     force: bool = False
@@ -1065,7 +1183,7 @@ class ExportDisk:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExportFiles:
+class ExportFiles(Fields):
     """What is copied to the host, and where to."""
     #: Replace a plain file that is there. Nothing else is ever replaced.
     force: bool = False
@@ -1078,7 +1196,7 @@ class ExportFiles:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exported:
+class Exported(Fields):
     """A copy on the host."""
     bytes_written: int
     entry_count: int
@@ -1089,7 +1207,7 @@ class Exported:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class Facts(Fields):
     """What is known of a call besides who made it: where it ran and how it went. Never what was said, printed or
     written.
     """
@@ -1111,7 +1229,7 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
+class Failure(Fields):
     """Why a call did not do what it was to."""
     class_: FailureClass = field(metadata={"wire": "class"})
     #: A word that stays the same: the kind of the error, or `exit_code`, `timeout`, `cleanup`.
@@ -1122,7 +1240,7 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FileChange:
+class FileChange(Fields):
     """One change seen by a watch."""
     from_: str | None = field(default=None, metadata={"wire": "from"})
     kind: ChangeKind
@@ -1130,7 +1248,7 @@ class FileChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FileEntry:
+class FileEntry(Fields):
     """One file, directory or link."""
     gid: int
     group: str
@@ -1151,14 +1269,14 @@ class FileEntry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FileHash:
+class FileHash(Fields):
     #: Lower-case hexadecimal.
     sha256: str
     size_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FilePage:
+class FilePage(Fields):
     """One page of entries."""
     entries: list[FileEntry]
     #: Pass as `after` for the next page (base64); missing on the last one.
@@ -1166,7 +1284,7 @@ class FilePage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FileText:
+class FileText(Fields):
     """A text file, up to a budget."""
     content: str
     max_bytes: int
@@ -1177,7 +1295,7 @@ class FileText:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FileWritten:
+class FileWritten(Fields):
     bytes_written: int
     path: str
     size_bytes: int
@@ -1185,14 +1303,14 @@ class FileWritten:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fork:
+class Fork(Fields):
     """How many live copies are made."""
     #: How many copies; default 1.
     count: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ForkWorkspace:
+class ForkWorkspace(Fields):
     """Live or saved copies of a workspace."""
     #: How many; default 1.
     count: int | None = None
@@ -1201,7 +1319,7 @@ class ForkWorkspace:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gap:
+class Gap(Fields):
     """Output that was no longer kept when this reader asked for it."""
     channel: Channel
     from_: int = field(metadata={"wire": "from"})
@@ -1209,7 +1327,7 @@ class Gap:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Happened:
+class Happened(Fields):
     """An event that has no number yet."""
     audit_id: AuditId | None = None
     facts: EventFacts
@@ -1224,7 +1342,7 @@ class Happened:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HostEvent:
+class HostEvent(Fields):
     """One thing that happened on this host."""
     audit_id: AuditId | None = None
     facts: EventFacts
@@ -1241,7 +1359,7 @@ class HostEvent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Keepalive:
+class Keepalive(Fields):
     """The time to live, and how commands start, from now on."""
     #: Variables that every command gets beside those it gets already.
     env: dict[str, str] = field(default_factory=lambda: {})
@@ -1255,7 +1373,7 @@ class Keepalive:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Key:
+class Key(Fields):
     """What may be said of a key."""
     #: What the machines made with it may be.
     bounds: Bounds | None = None
@@ -1274,7 +1392,7 @@ class Key:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeyCreated:
+class KeyCreated(Fields):
     """A new key, with what callers send. It is shown this once."""
     #: What the machines made with it may be.
     bounds: Bounds | None = None
@@ -1295,7 +1413,7 @@ class KeyCreated:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeyList:
+class KeyList(Fields):
     """Keys, the newest last."""
     count: int
     keys: list[Key]
@@ -1304,17 +1422,20 @@ class KeyList:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MakeDirectory:
+class MakeDirectory(Fields):
     #: Octal, such as `0755`.
     mode: str | None = None
     #: Absolute, inside the sandbox.
     path: GuestPath | None = None
     #: Instead of `path`, when it is not UTF-8.
     path_base64: str | None = None
+    #: Name or number of the user that it is done as, who may do no more than that; root of the sandbox when
+    #: missing.
+    user: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MetricPoint:
+class MetricPoint(Fields):
     """What a sandbox used, as the host sees it, at one time or on average up to it."""
     at: datetime
     #: Processor time, in hundredths of one processor: two that are busy are 200.
@@ -1325,7 +1446,7 @@ class MetricPoint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Metrics:
+class Metrics(Fields):
     """One measurement of a sandbox, taken now."""
     cpu_us: int
     cpus: int
@@ -1339,7 +1460,7 @@ class Metrics:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MetricsFlushed:
+class MetricsFlushed(Fields):
     """The points of every range, oldest first. They are not kept any longer."""
     points_10m: list[MetricPoint]
     points_24h: list[MetricPoint]
@@ -1348,7 +1469,7 @@ class MetricsFlushed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MetricsHistory:
+class MetricsHistory(Fields):
     """The points of one range, oldest first."""
     points: list[MetricPoint]
     range: MetricsRange
@@ -1356,7 +1477,7 @@ class MetricsHistory:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Modes:
+class Modes(Fields):
     """Modes that change what input means."""
     alternate_screen: bool
     app_cursor: bool
@@ -1368,7 +1489,7 @@ class Modes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MoveFile:
+class MoveFile(Fields):
     from_: GuestPath | None = field(default=None, metadata={"wire": "from"})
     #: Instead of `from`, when it is not UTF-8.
     from_base64: str | None = None
@@ -1376,10 +1497,13 @@ class MoveFile:
     to: GuestPath | None = None
     #: Instead of `to`, when it is not UTF-8.
     to_base64: str | None = None
+    #: Name or number of the user that it is done as, who may do no more than that; root of the sandbox when
+    #: missing.
+    user: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NetworkBounds:
+class NetworkBounds(Fields):
     """How much a sandbox's network may carry; 0 is no limit."""
     bytes: int
     bytes_per_second: int
@@ -1388,23 +1512,29 @@ class NetworkBounds:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NewCapsule:
+class NewCapsule(Fields):
+    #: Default 512.
     memory_mb: int | None = None
-    template: str
-    #: Paused after so much quiet; 0 is never.
+    #: Labels of the caller's own.
+    metadata: dict[str, str] = field(default_factory=lambda: {})
+    #: The runtime that makes it; the strongest that works when missing.
+    runtime: str | None = None
+    #: A template, or else an environment; default `minimal`.
+    template: str | None = None
+    #: Paused after so much quiet; 0 (the default) is never.
     timeout_sec: int | None = None
     vcpus: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NextWords:
+class NextWords(Fields):
     """Words around the other steps."""
     text: str
     type: Literal["words"] = "words"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NextVerb:
+class NextVerb(Fields):
     """A verb to call."""
     #: Parts of its address and fields of its request, by name.
     arguments: dict[str, Any] = field(default_factory=lambda: {})
@@ -1414,7 +1544,7 @@ class NextVerb:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NextField:
+class NextField(Fields):
     """A field of a request to give, to change or to leave out."""
     field: str
     #: What would help, if it is one value.
@@ -1425,27 +1555,27 @@ class NextField:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NextHost:
+class NextHost(Fields):
     """A command for the shell of the host, where only its operator is."""
     command: str
     type: Literal["host"] = "host"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NextSetting:
+class NextSetting(Fields):
     """A key of the daemon's config.toml."""
     key: str
     type: Literal["setting"] = "setting"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NextUnknown:
+class NextUnknown(Fields):
     """A step of a newer motu; `hint` says it in words."""
     type: Literal["unknown"] = "unknown"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OpenShell:
+class OpenShell(Fields):
     """A persistent terminal."""
     #: Default 120.
     cols: int | None = None
@@ -1460,7 +1590,7 @@ class OpenShell:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OpenTerminal:
+class OpenTerminal(Fields):
     """Opens a session, or finds it."""
     #: The shell, or any other program with its arguments; default `bash`.
     command: list[str] = field(default_factory=lambda: [])
@@ -1483,7 +1613,7 @@ class OpenTerminal:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OutputFile:
+class OutputFile(Fields):
     """A file that a call gives back."""
     bytes: int
     content: str
@@ -1495,13 +1625,13 @@ class OutputFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Patch:
+class Patch(Fields):
     #: One unified patch of text files.
     patch: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PatchReport:
+class PatchReport(Fields):
     """What a patch or a set of edits did; all of it, or an error and none of it."""
     added: int
     changed: bool
@@ -1513,7 +1643,7 @@ class PatchReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PatchedFile:
+class PatchedFile(Fields):
     from_: str | None = field(default=None, metadata={"wire": "from"})
     path: str
     #: `added`, `modified`, `deleted` or `renamed`.
@@ -1521,7 +1651,7 @@ class PatchedFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PathInfo:
+class PathInfo(Fields):
     """A place under `/workspace`, without what is in its files."""
     link_target: str | None = None
     #: Permission bits, in octal.
@@ -1533,7 +1663,7 @@ class PathInfo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PathList:
+class PathList(Fields):
     entries: list[PathInfo]
     path: str
     recursive: bool
@@ -1543,14 +1673,14 @@ class PathList:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Paused:
+class Paused(Fields):
     """Since when a sandbox is paused, and why."""
     at: datetime
     by: PausedBy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
+class Point(Fields):
     cpu_pct: float
     disk_bytes: int
     mem_bytes: int
@@ -1558,7 +1688,7 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
+class Policy(Fields):
     """A policy, as it is understood."""
     #: Destinations that sandboxes may reach; all others are refused.
     allow: list[PolicyAllow]
@@ -1575,7 +1705,7 @@ class Policy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PolicyAllow:
+class PolicyAllow(Fields):
     """One capability: destinations that go together."""
     capability: str
     #: A name, `*.suffix`, an address, a network, or `*` for everything public.
@@ -1592,7 +1722,7 @@ class PolicyAllow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PolicyList:
+class PolicyList(Fields):
     """Policies, by name."""
     count: int
     #: There are more: ask with this as `cursor`.
@@ -1601,7 +1731,7 @@ class PolicyList:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PolicyRef:
+class PolicyRef(Fields):
     """Which policy applied, exactly."""
     #: Of its text: `sha256:` and 64 digits.
     hash: str
@@ -1609,7 +1739,7 @@ class PolicyRef:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PolicySummary:
+class PolicySummary(Fields):
     """A policy in a list."""
     #: What it opens, by name.
     capabilities: list[str]
@@ -1623,7 +1753,7 @@ class PolicySummary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PollTerminal:
+class PollTerminal(Fields):
     """Wait for output without typing anything."""
     #: Bytes of text; the middle is left out when there is more. Default 16384.
     max_output_bytes: int | None = None
@@ -1634,7 +1764,7 @@ class PollTerminal:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Port:
+class Port(Fields):
     """A TCP port something in a sandbox listens on."""
     address: str
     pid: int | None = None
@@ -1643,7 +1773,7 @@ class Port:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PortList:
+class PortList(Fields):
     count: int
     #: There are more: ask with this as `cursor`.
     next_cursor: str | None = None
@@ -1652,7 +1782,7 @@ class PortList:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Process:
+class Process(Fields):
     """A process the service started."""
     #: Living processes of its tree.
     alive: int
@@ -1669,7 +1799,7 @@ class Process:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessList:
+class ProcessList(Fields):
     count: int
     #: There are more: ask with this as `cursor`.
     next_cursor: str | None = None
@@ -1678,10 +1808,14 @@ class ProcessList:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Program:
+class Program(Fields):
     """A program to run: what, where, as whom, with which variables, and how it is bounded."""
     command: list[str] = field(default_factory=lambda: [])
     env: dict[str, str] = field(default_factory=lambda: {})
+    #: What its standard input holds, as text; it ends after that.
+    input: str | None = None
+    #: The same as bytes, in base64.
+    input_base64: str | None = None
     #: Bytes returned per channel, where the output is collected.
     max_output_bytes: int | None = None
     mode: ExecMode | None = None
@@ -1696,7 +1830,7 @@ class Program:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProgressEvent:
+class ProgressEvent(Fields):
     """A step of a long call."""
     done: int | None = None
     message: str
@@ -1705,14 +1839,14 @@ class ProgressEvent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prune:
+class Prune(Fields):
     """Which environments go."""
     #: Also environments that could be used again.
     all: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pruned:
+class Pruned(Fields):
     """What a prune removed."""
     freed_bytes: int
     #: Kept because sandboxes still use them.
@@ -1721,7 +1855,7 @@ class Pruned:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Publish:
+class Publish(Fields):
     """A port of the guest, and where it is reached on 127.0.0.1."""
     guest_port: int
     #: Chosen by the host when missing.
@@ -1729,28 +1863,28 @@ class Publish:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PublishedPort:
+class PublishedPort(Fields):
     guest_port: int
     host: str
     host_port: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReadinessFile:
+class ReadinessFile(Fields):
     """A file exists."""
     path: str
     type: Literal["file"] = "file"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReadinessTcp:
+class ReadinessTcp(Fields):
     """A port accepts connections."""
     port: int
     type: Literal["tcp"] = "tcp"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReadinessHttp:
+class ReadinessHttp(Fields):
     """A port answers a GET with a status below 400."""
     path: str | None = None
     port: int
@@ -1758,21 +1892,21 @@ class ReadinessHttp:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReadinessCommand:
+class ReadinessCommand(Fields):
     """A shell command exits with 0."""
     command: str
     type: Literal["command"] = "command"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReadinessLog:
+class ReadinessLog(Fields):
     """A line of the output matches a regular expression."""
     pattern: str
     type: Literal["log"] = "log"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reaped:
+class Reaped(Fields):
     """What was destroyed because its time was over."""
     count: int
     #: There are more: ask with this as `cursor`.
@@ -1781,14 +1915,14 @@ class Reaped:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RebuildTemplate:
+class RebuildTemplate(Fields):
     """How a template is built again."""
     #: Run every step again.
     no_cache: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Receipt:
+class Receipt(Fields):
     """An entry that proves itself: see docs/audit.md."""
     checkpoint: dict[str, Any]
     entry: AuditEntry
@@ -1799,17 +1933,17 @@ class Receipt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ResetTo:
+class ResetTo(Fields):
     """What a workspace goes back to."""
     #: A snapshot's name; default `baseline`.
     snapshot: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunInTerminal:
+class RunInTerminal(Fields):
     """A command line for the shell, or a line for the program in front."""
     command: str
-    #: Type it even if a program that reads nothing is in front.
+    #: Type it even if a program that reads nothing, or asks for a secret, is in front.
     force: bool = False
     #: Bytes of text; the middle is left out when there is more. Default 16384.
     max_output_bytes: int | None = None
@@ -1820,14 +1954,14 @@ class RunInTerminal:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunRequest:
+class RunRequest(Fields):
     """A one-shot: make a sandbox, run one command, throw the sandbox away."""
     exec: ExecRequest
     sandbox: CreateSandbox
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Running:
+class Running(Fields):
     args: list[str]
     cmd: str
     pid: int
@@ -1835,7 +1969,7 @@ class Running:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RuntimeReport:
+class RuntimeReport(Fields):
     """A runtime as it is on this host."""
     capabilities: list[str]
     checks: list[Check]
@@ -1850,7 +1984,7 @@ class RuntimeReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sandbox:
+class Sandbox(Fields):
     """What is known of a sandbox."""
     #: What its processor runs on (`kvm`, `tcg`), where there is a choice.
     accelerator: str | None = None
@@ -1864,6 +1998,7 @@ class Sandbox:
     isolation: Isolation
     #: Its disks outlive its machine.
     keep: bool = False
+    labels: dict[str, str] = field(default_factory=lambda: {})
     last_activity_at: datetime
     limits: list[AppliedLimit]
     mem_mib: int
@@ -1888,7 +2023,7 @@ class Sandbox:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SandboxList:
+class SandboxList(Fields):
     count: int
     #: There are more: ask with this as `cursor`.
     next_cursor: str | None = None
@@ -1896,20 +2031,20 @@ class SandboxList:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SaveAs:
+class SaveAs(Fields):
     """The name of a new snapshot."""
     snapshot_name: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SaveCapsule:
-    """Which capsule is saved, and as what."""
-    name: str
+class SaveCapsule(Fields):
+    """Which capsule is saved, and as what: `template-` and eight digits when no name is given."""
+    name: str | None = None
     sandbox_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SaveTemplate:
+class SaveTemplate(Fields):
     """How a sandbox becomes a template."""
     #: With the memory, or the files alone. When missing: with it, where the runtime can and the sandbox has a
     #: machine.
@@ -1921,27 +2056,22 @@ class SaveTemplate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Saved:
-    created_at: datetime
+class Saved(Fields):
+    created_at: datetime | None = None
     memory_mb: int | None = None
+    metadata: dict[str, str]
     name: str
+    #: It is the host's, and everybody's.
+    platform: bool
+    #: It cannot be removed.
+    protected: bool
     size_bytes: int | None = None
     type: str
     vcpus: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SavedCapsule:
-    created_at: datetime
-    memory_mb: int | None = None
-    name: str
-    size_bytes: int | None = None
-    type: str
-    vcpus: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SavedTemplate:
+class SavedTemplate(Fields):
     """A sandbox that became a template."""
     #: Its disks were kept, so those of its machines are too.
     keep: bool
@@ -1954,7 +2084,7 @@ class SavedTemplate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SecretEnv:
+class SecretEnv(Fields):
     """A persisted secret and the variable it is given as."""
     secret: str
     #: The variable's name; the secret's own when missing.
@@ -1962,7 +2092,7 @@ class SecretEnv:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SecretInfo:
+class SecretInfo(Fields):
     """What may be said of a secret."""
     name: str
     #: `literal` or `file`.
@@ -1970,7 +2100,7 @@ class SecretInfo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SecretList:
+class SecretList(Fields):
     """Secrets of calls, by name."""
     count: int
     #: There are more: ask with this as `cursor`.
@@ -1979,13 +2109,13 @@ class SecretList:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SecretRef:
+class SecretRef(Fields):
     """A secret by its name. Values are never part of a request."""
     ref: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SecretSource:
+class SecretSource(Fields):
     """A secret a caller hands over. Exactly one of `value` and `path`."""
     name: str
     #: A file on the daemon's host whose UTF-8 content is the value.
@@ -1994,7 +2124,7 @@ class SecretSource:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SecretSummary:
+class SecretSummary(Fields):
     """What may be said of a secret."""
     #: A secret access key of AWS.
     aws: bool = False
@@ -2015,7 +2145,7 @@ class SecretSummary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SendToTerminal:
+class SendToTerminal(Fields):
     """What is typed; exactly one of the first four."""
     #: A letter to be typed with Ctrl, or `[`/`esc` for Escape.
     control: str | None = None
@@ -2034,7 +2164,7 @@ class SendToTerminal:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServiceList:
+class ServiceList(Fields):
     count: int
     #: There are more: ask with this as `cursor`.
     next_cursor: str | None = None
@@ -2043,7 +2173,7 @@ class ServiceList:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServiceLogs:
+class ServiceLogs(Fields):
     service_name: str
     stderr: str
     stdout: str
@@ -2053,7 +2183,7 @@ class ServiceLogs:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServiceStatus:
+class ServiceStatus(Fields):
     """What is known of a service."""
     command: list[str]
     cwd: str
@@ -2074,13 +2204,13 @@ class ServiceStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SetPolicy:
+class SetPolicy(Fields):
     """Another policy for a sandbox that is there."""
     policy: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SetSecret:
+class SetSecret(Fields):
     """Where a secret's value is. Exactly one of the four."""
     #: It is a secret access key of AWS: requests that were signed with the placeholder are signed again with it.
     aws: bool = False
@@ -2109,7 +2239,7 @@ class SetSecret:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shell:
+class Shell(Fields):
     cwd: str
     exit_code: int | None = None
     pid: int | None = None
@@ -2122,7 +2252,7 @@ class Shell:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShellList:
+class ShellList(Fields):
     count: int
     #: There are more: ask with this as `cursor`.
     next_cursor: str | None = None
@@ -2131,7 +2261,7 @@ class ShellList:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShellOutput:
+class ShellOutput(Fields):
     cursor: int
     #: Output before `cursor` was no longer kept.
     lost: bool
@@ -2146,7 +2276,7 @@ class ShellOutput:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SignalProcess:
+class SignalProcess(Fields):
     """A signal for a process, or for everything it started."""
     #: A name such as `TERM`, or a number as text.
     signal: Signal
@@ -2155,14 +2285,14 @@ class SignalProcess:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SignalShell:
+class SignalShell(Fields):
     """A signal for what runs in the foreground of a shell."""
     #: A name such as `INT` (the default), or a number as text.
     signal: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SignalTerminal:
+class SignalTerminal(Fields):
     """A signal for the foreground process group."""
     #: Bytes of text; the middle is left out when there is more. Default 16384.
     max_output_bytes: int | None = None
@@ -2175,7 +2305,7 @@ class SignalTerminal:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Size:
+class Size(Fields):
     """How large a machine is. What is missing is the host's default."""
     #: What it may write to its disk; default 10240.
     disk_mib: int | None = None
@@ -2186,7 +2316,7 @@ class Size:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
+class Snapshot(Fields):
     """A named state of `/workspace`."""
     #: Paths that differ from the baseline.
     changed_count: int
@@ -2203,7 +2333,7 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SnapshotList:
+class SnapshotList(Fields):
     """The baseline first."""
     count: int
     #: There are more: ask with this as `cursor`.
@@ -2213,7 +2343,7 @@ class SnapshotList:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StartService:
+class StartService(Fields):
     """A long-running process with a name."""
     command: list[str]
     #: Default `/workspace`.
@@ -2234,7 +2364,7 @@ class StartService:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Started:
+class Started(Fields):
     pid: int
     stderr_from: int
     #: Byte offset at which the stdout of this session begins.
@@ -2243,7 +2373,7 @@ class Started:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SyncPush:
+class SyncPush(Fields):
     """Brings later content of the host into a running workspace."""
     #: A directory at or below `/workspace`; default `/workspace`.
     dest: str | None = None
@@ -2254,7 +2384,7 @@ class SyncPush:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SyncReport:
+class SyncReport(Fields):
     bytes_written: int
     destination: str
     #: Entries looked at, sent, and left alone because they were the same.
@@ -2268,14 +2398,14 @@ class SyncReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TagAs:
+class TagAs(Fields):
     """Another name for an environment."""
     #: A word, such as `mine:1`, that is not the name of anything yet.
     name: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Template:
+class Template(Fields):
     """A template."""
     built: TemplateBuild | None = None
     created_at: datetime
@@ -2294,7 +2424,7 @@ class Template:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TemplateBuild:
+class TemplateBuild(Fields):
     """What the setup of a template made."""
     built_at: datetime
     #: Of its root.
@@ -2306,7 +2436,7 @@ class TemplateBuild:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TemplateDefinition:
+class TemplateDefinition(Fields):
     """What machines of a template are made from. Everything but the environment has a default."""
     #: The only hosts that its machines reach, of those that `policy` allows: `api.example.com`, `*.example.com`,
     #: an address; each with `:PORT`, or with every port that the policy allows.
@@ -2341,7 +2471,7 @@ class TemplateDefinition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TemplateList:
+class TemplateList(Fields):
     """Templates, by name."""
     count: int
     #: There are more: ask with this as `cursor`.
@@ -2350,7 +2480,7 @@ class TemplateList:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TemplatePool:
+class TemplatePool(Fields):
     """The machines that wait for a template, as they are now."""
     #: Why there are fewer than there should be.
     problem: str | None = None
@@ -2361,7 +2491,7 @@ class TemplatePool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TemplateRef:
+class TemplateRef(Fields):
     """Which template a machine came from, as it was then."""
     digest: str
     labels: dict[str, str] = field(default_factory=lambda: {})
@@ -2370,7 +2500,7 @@ class TemplateRef:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Terminal:
+class Terminal(Fields):
     """What is known of a session."""
     #: The shell runs.
     alive: bool
@@ -2405,7 +2535,7 @@ class Terminal:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TerminalAnswer:
+class TerminalAnswer(Fields):
     """The answer to whatever types or waits."""
     confidence: Confidence
     #: Where the stream was.
@@ -2434,7 +2564,7 @@ class TerminalAnswer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TerminalList:
+class TerminalList(Fields):
     """The living ones first, the most recently active first among them."""
     count: int
     #: There are more: ask with this as `cursor`.
@@ -2443,7 +2573,7 @@ class TerminalList:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TerminalMatch:
+class TerminalMatch(Fields):
     #: What came before it.
     before: str
     groups: list[str | None]
@@ -2455,7 +2585,7 @@ class TerminalMatch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TerminalOpened:
+class TerminalOpened(Fields):
     #: The shell runs.
     alive: bool
     cols: int
@@ -2491,7 +2621,7 @@ class TerminalOpened:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TerminalPassword:
+class TerminalPassword(Fields):
     """A secret, typed where the program does not show it."""
     #: Send it even where it may be shown.
     force: bool = False
@@ -2505,7 +2635,7 @@ class TerminalPassword:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TerminalScreen:
+class TerminalScreen(Fields):
     """A picture of the screen."""
     cols: int
     confidence: Confidence
@@ -2531,7 +2661,7 @@ class TerminalScreen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TerminalScrollback:
+class TerminalScrollback(Fields):
     """The screen and what is above it."""
     cols: int
     confidence: Confidence
@@ -2548,7 +2678,7 @@ class TerminalScrollback:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TerminalState:
+class TerminalState(Fields):
     """The state, in the words of every answer."""
     confidence: Confidence
     prompt: Prompt
@@ -2558,7 +2688,7 @@ class TerminalState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TerminalTranscript:
+class TerminalTranscript(Fields):
     """What was printed, and where it is kept."""
     confidence: Confidence
     #: The directory on the daemon's host with the raw bytes, the recording and the log.
@@ -2567,6 +2697,8 @@ class TerminalTranscript:
     from_: int = field(metadata={"wire": "from"})
     #: A JSON object per line.
     interactions: str
+    #: What the session is, as a JSON object; missing where an older daemon left none.
+    metadata: str | None = None
     next_cursor: int
     #: The oldest byte that is kept.
     oldest: int
@@ -2582,27 +2714,27 @@ class TerminalTranscript:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TreeWritten:
+class TreeWritten(Fields):
     bytes: int
     entries: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TtySize:
+class TtySize(Fields):
     """The size of a terminal."""
     cols: int
     rows: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Undo:
+class Undo(Fields):
     """How far `/workspace` goes back."""
     #: How many commands with a checkpoint are taken back; default 1.
     steps: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Undone:
+class Undone(Fields):
     """What an `undo` did."""
     #: How many more commands can be taken back.
     checkpoint_count: int
@@ -2616,7 +2748,7 @@ class Undone:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UpdateWorkspace:
+class UpdateWorkspace(Fields):
     """Changes what people find a workspace by, and nothing else."""
     #: Keys to remove.
     clear_labels: list[str] = field(default_factory=lambda: [])
@@ -2627,7 +2759,7 @@ class UpdateWorkspace:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VerifyAudit:
+class VerifyAudit(Fields):
     """What an auditor kept from before."""
     #: The hash of a checkpoint or entry that must be in the log.
     expect: str | None = None
@@ -2636,7 +2768,7 @@ class VerifyAudit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Version:
+class Version(Fields):
     """What a daemon is."""
     api_version: str
     home: str
@@ -2645,7 +2777,7 @@ class Version:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wait:
+class Wait(Fields):
     """How long a request waits and how its output comes back."""
     #: Bytes of text; the middle is left out when there is more. Default 16384.
     max_output_bytes: int | None = None
@@ -2656,7 +2788,7 @@ class Wait:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Workspace:
+class Workspace(Fields):
     """What is known of a workspace."""
     accelerator: str | None = None
     #: `/workspace` is saved before each command.
@@ -2698,7 +2830,7 @@ class Workspace:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkspaceCopies:
+class WorkspaceCopies(Fields):
     """The copies of a workspace."""
     count: int
     #: There are more: ask with this as `cursor`.
@@ -2707,12 +2839,16 @@ class WorkspaceCopies:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkspaceExec:
+class WorkspaceExec(Fields):
     """A command in a workspace. It runs in `/workspace` unless told otherwise."""
     #: Save `/workspace` first, for `undo`; default: what the workspace was created with.
     checkpoint: bool | None = None
     command: list[str]
     env: dict[str, str] = field(default_factory=lambda: {})
+    #: What its standard input holds, as text; it ends after that.
+    input: str | None = None
+    #: The same as bytes, in base64.
+    input_base64: str | None = None
     #: Bytes returned per channel, where the output is collected.
     max_output_bytes: int | None = None
     mode: ExecMode | None = None
@@ -2728,7 +2864,7 @@ class WorkspaceExec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkspaceList:
+class WorkspaceList(Fields):
     """The most recently active first."""
     count: int
     #: There are more: ask with this as `cursor`.
@@ -2737,7 +2873,7 @@ class WorkspaceList:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkspaceSeed:
+class WorkspaceSeed(Fields):
     """How `/workspace` began."""
     bytes_written: int
     destination: str
@@ -2748,7 +2884,7 @@ class WorkspaceSeed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkspaceSummary:
+class WorkspaceSummary(Fields):
     """One row of a listing."""
     command_count: int
     created_at: datetime
@@ -2766,14 +2902,14 @@ class WorkspaceSummary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WriteShell:
+class WriteShell(Fields):
     #: Default true.
     append_newline: bool | None = None
     input: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WriteText:
+class WriteText(Fields):
     path: str
     text: str
 

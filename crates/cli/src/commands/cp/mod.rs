@@ -146,6 +146,7 @@ async fn upload(
             StatFile {
                 path: to.clone(),
                 follow: true,
+                user: None,
             },
         )
         .await
@@ -169,7 +170,16 @@ async fn upload(
     let from = from.to_path_buf();
     if found.is_dir() {
         let path = to.clone();
-        client.mkdir(id, MakeDirectory { path, mode: None }).await?;
+        client
+            .mkdir(
+                id,
+                MakeDirectory {
+                    path,
+                    mode: None,
+                    user: None,
+                },
+            )
+            .await?;
     } else if !is_replaceable(client, id, &to).await? {
         // Written through a symbolic link, or refused.
         let options = WriteOptions {
@@ -223,6 +233,7 @@ async fn is_replaceable(client: &Client, id: &SandboxId, to: &GuestPath) -> Resu
     let stat = StatFile {
         path: to.clone(),
         follow: false,
+        user: None,
     };
     match client.stat(id, stat).await {
         Ok(entry) => Ok(entry.kind == FileType::File),
@@ -299,6 +310,7 @@ async fn download(
             StatFile {
                 path: from.clone(),
                 follow: true,
+                user: None,
             },
         )
         .await?;

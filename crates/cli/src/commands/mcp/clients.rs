@@ -153,6 +153,28 @@ impl Client {
         value
     }
 
+    /// The arguments that a server of this name has in some settings; none where there is no such
+    /// server, or no settings that can be read.
+    pub fn arguments(&self, settings: &str, name: &str) -> Vec<String> {
+        let arguments = match self.shape {
+            Shape::Json(key) | Shape::TypedJson(key) | Shape::ListJson(key) => {
+                let all = super::edit::read(settings).unwrap_or_default();
+                let list = match self.shape {
+                    Shape::ListJson(_) => "command",
+                    _ => "args",
+                };
+                all[key][name][list].clone()
+            }
+            Shape::Toml(table) => {
+                let all = settings.parse::<toml::Table>().unwrap_or_default();
+                let entry = all.get(table).and_then(|servers| servers.get(name));
+                let found = entry.and_then(|entry| entry.get("args"));
+                found.map_or(Value::Null, |found| json!(found))
+            }
+        };
+        serde_json::from_value(arguments).unwrap_or_default()
+    }
+
     /// The settings with this server alone.
     pub fn text(&self, entry: &Entry) -> String {
         match self.shape {

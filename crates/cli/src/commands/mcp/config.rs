@@ -7,12 +7,14 @@ use crate::context::Context;
 use crate::home::Place;
 use crate::show;
 use motu_core::{Error, Result, SandboxId};
-use motu_mcp::Profile;
-use std::io::{ErrorKind, Write};
+use motu_mcp::{Approvals, Profile};
+use std::io::{BufRead, ErrorKind, IsTerminal, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+/// The flag of `motu mcp serve`.
+const APPROVALS: &str = "--approvals";
 /// Settings of another program are not larger than this.
 const MAX_BYTES: u64 = 16 * 1024 * 1024;
 
@@ -21,6 +23,9 @@ const MAX_BYTES: u64 = 16 * 1024 * 1024;
 /// Clients: claude-code, claude-desktop, cursor, codex, vscode, zed, windsurf, gemini-cli,
 /// opencode, lm-studio. With --install the entry is put into the client's own settings;
 /// everything else in them stays as it is.
+///
+/// On a terminal it asks which calls you want to approve, unless the client's settings say so
+/// already.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   motu mcp config claude-code
@@ -34,6 +39,12 @@ pub struct Args {
     /// Which tools it gets: vm-run, workspace-core, workspace-full, terminal or all
     #[arg(long, value_name = "PROFILE", default_value = "workspace-core", value_parser = word::<Profile>)]
     profile: Profile,
+
+    /// When you are asked before something is deleted, reset or given a network: always (refused
+    /// if the client cannot ask), auto (approved in advance if it cannot) or never (approved in
+    /// advance) [default: what the settings say already; else asked on a terminal, and always]
+    #[arg(long, value_name = "WHEN", value_parser = word::<Approvals>)]
+    approvals: Option<Approvals>,
 
     /// Put it into the client's settings
     #[arg(long)]
@@ -58,7 +69,24 @@ fn name(text: &str) -> Result<String> {
 }
 
 impl Args {
-    fn entry(&self, context: &Context) -> Result<Entry> {
+    /// The approvals that were asked for, are in the settings or are chosen now; `None` says nothing
+    /// of them.
+    fn approvals(&self, settings: &str) -> Result<Option<Approvals>> {
+        if self.approvals.is_some() {
+            return Ok(self.approvals);
+        }
+        let arguments = self.client.arguments(settings, &self.name);
+        let mut after = arguments.iter().skip_while(|word| *word != APPROVALS);
+        if let Some(known) = after.nth(1).and_then(|word| word.parse().ok()) {
+            return Ok(Some(known));
+        }
+        match std::io::stdin().is_terminal() && std::io::stderr().is_terminal() {
+            true => choose(self.client.name).map(Some),
+            false => Ok(None),
+        }
+    }
+
+    fn entry(&self, context: &Context, approvals: Option<Approvals>) -> Result<Entry> {
         if self.sandbox.is_some() && !self.profile.has_terminals() {
             return Err(Error::invalid("--sandbox is about terminal sessions")
                 .hint("add --profile terminal or --profile all"));
@@ -66,6 +94,9 @@ impl Args {
         // Clients do not start programs through a shell: use the absolute path.
         let command = std::env::current_exe().map_err(|error| Error::io("find motu", &error))?;
         let mut args = vec!["mcp", "serve", "--profile", self.profile.as_str()];
+        if let Some(approvals) = approvals {
+            args.extend([APPROVALS, approvals.as_str()]);
+        }
         if let Some(sandbox) = &self.sandbox {
             args.extend(["--sandbox", sandbox.as_str()]);
         }
@@ -87,8 +118,14 @@ impl Args {
     }
 
     pub fn run(self, context: &Context) -> Result<ExitCode> {
-        let entry = self.entry(context)?;
         let path = settings(&self.client)?;
+        // What is only printed needs no settings that can be read.
+        let old = match (read(&path), self.install) {
+            (Ok(old), _) => old,
+            (Err(error), true) => return Err(error),
+            (Err(_), false) => String::new(),
+        };
+        let entry = self.entry(context, self.approvals(&old)?)?;
         let shown = path.display();
         if !self.install {
             show::print(&self.client.text(&entry));
@@ -99,7 +136,6 @@ impl Args {
             message: format!("{shown}: {}", error.message),
             ..error
         };
-        let old = read(&path)?;
         let new = match self.client.shape {
             Shape::Json(key) | Shape::TypedJson(key) | Shape::ListJson(key) => {
                 edit::json(&old, key, &entry.name, &self.client.value(&entry)).map_err(in_it)?
@@ -118,6 +154,31 @@ impl Args {
             }
         }
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Asks which approvals the user of a client wants.
+fn choose(client: &str) -> Result<Approvals> {
+    show::note(&format!(
+        "Some tools need your approval: what deletes or resets something, gives a machine a network, or\n\
+         makes one without isolation. Not every client can ask you. What shall hold for {client}?\n  \
+         always  you are asked; what the client cannot ask is refused\n  \
+         auto    you are asked if the client can; else its own rules hold\n  \
+         never   you are not asked\n"
+    ));
+    let mut input = std::io::stdin().lock();
+    loop {
+        show::note("always, auto or never [always]: ");
+        let mut line = String::new();
+        let read = input.read_line(&mut line);
+        read.map_err(|error| Error::io("read the answer", &error))?;
+        match line.trim() {
+            "" => return Ok(Approvals::Always),
+            word => match word.parse() {
+                Ok(approvals) => return Ok(approvals),
+                Err(_) => continue,
+            },
+        }
     }
 }
 

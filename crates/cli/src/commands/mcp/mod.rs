@@ -3,6 +3,7 @@
 mod clients;
 mod config;
 mod edit;
+mod names;
 mod serve;
 
 use crate::context::Context;

@@ -1,11 +1,12 @@
 //! `motu mcp serve`.
 
 use crate::commands::listening::{address, asked_to_leave, read_token};
+use crate::commands::mcp::names::Word;
 use crate::commands::shape::word;
 use crate::context::Context;
 use crate::show;
 use motu_core::{Error, Leave, Result, SandboxId};
-use motu_mcp::{Approvals, Http, Options, Place, Profile, Server, Text};
+use motu_mcp::{Approvals, Http, Options, Origin, Place as SessionPlace, Profile, Server, Text};
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -113,6 +114,17 @@ pub struct Args {
         help_heading = "HTTP"
     )]
     allowed_hosts: Vec<String>,
+
+    /// Let web pages of this origin be clients, such as http://localhost:6274, or http://localhost:*
+    /// for any port; may be given several times
+    #[arg(
+        long = "allowed-origin",
+        value_name = "ORIGIN",
+        requires = "http",
+        value_parser = word::<Origin>,
+        help_heading = "HTTP"
+    )]
+    allowed_origins: Vec<Origin>,
 }
 
 /// The directory this was started in, if that is a project: clients that are started from a desktop
@@ -126,9 +138,6 @@ fn project(context: &Context) -> Option<PathBuf> {
     let is_top = here.parent().is_none();
     (!is_top && !kept.any(holds)).then_some(here)
 }
-
-/// Letters that tell the sessions of one server from those of another.
-const SCOPE_CHARS: usize = 8;
 
 impl Args {
     fn options(&self, context: &Context) -> Result<Options> {
@@ -145,18 +154,39 @@ impl Args {
             profile: self.profile,
             approvals: self.approvals,
             place: match (&self.sandbox, self.host) {
-                (Some(id), _) => Place::In(id.clone()),
-                (None, true) => Place::Host,
-                (None, false) => Place::Usual,
+                (Some(id), _) => SessionPlace::In(id.clone()),
+                (None, true) => SessionPlace::Host,
+                (None, false) => SessionPlace::Usual,
             },
             text: self.text,
             policy: self.policy.clone(),
             explicit_sessions: self.explicit_sessions,
             leave: self.leave(context)?,
-            // The clients of one HTTP server cannot be distinguished; they share its session names.
-            scope: (!self.share_sessions).then(|| motu_core::id::random_name(SCOPE_CHARS)),
+            scope: None,
             awake: Arc::new(move || UnixStream::connect(&socket).is_ok()),
         })
+    }
+
+    /// The word in the names of its sessions; none if they are everybody's. The clients of one HTTP
+    /// server cannot be distinguished; they share its session names.
+    fn word(&self, context: &Context, place: &SessionPlace) -> Option<Word> {
+        if self.share_sessions {
+            return None;
+        }
+        if !self.profile.has_terminals() {
+            return Some(Word::alone());
+        }
+        let address = self.http.map(|address| address.to_string());
+        let here = || std::env::current_dir().map(|here| here.display().to_string());
+        let from = address.map_or_else(here, Ok).unwrap_or_default();
+        // A session that was opened on the host is never taken for one in a machine.
+        let word = Word::of(&context.place, &format!("{place:?} {from}"));
+        Some(word.unwrap_or_else(|error| {
+            show::note(&format!(
+                "a later server will not find the sessions of this one by their names: {error}\n"
+            ));
+            Word::alone()
+        }))
     }
 
     /// What its arguments allow a model, and nothing that a model says adds to it.
@@ -193,7 +223,10 @@ impl Args {
 
     pub async fn run(self, context: &Context) -> Result<ExitCode> {
         crate::ending::bound(crate::ending::LEAVE);
-        let options = self.options(context)?;
+        let mut options = self.options(context)?;
+        // Held until this server ends.
+        let word = self.word(context, &options.place);
+        options.scope = word.as_ref().map(|word| word.text.clone());
         let client = context.client().held_to(&options.leave)?;
         let server = Server::new(Arc::new(client), options);
         match self.http {
@@ -206,6 +239,7 @@ impl Args {
                     address,
                     token: token.clone(),
                     hosts: self.allowed_hosts,
+                    origins: self.allowed_origins,
                 };
                 let listening = |address| {
                     show::note(&format!("serving MCP at http://{address}/mcp\n"));

@@ -164,6 +164,7 @@ impl TranscriptArgs {
                 ("transcript", transcript.transcript),
                 ("recording", Some(transcript.recording)),
                 ("interactions", Some(transcript.interactions)),
+                ("metadata", transcript.metadata),
             ]));
         } else {
             show::foreign(&transcript.text);

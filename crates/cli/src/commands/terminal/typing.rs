@@ -61,7 +61,7 @@ pub struct RunArgs {
     #[command(flatten)]
     wait: WaitArgs,
 
-    /// Type it even if a program that reads nothing is in front
+    /// Type it even if a program that reads nothing, or asks for a secret, is in front
     #[arg(long)]
     force: bool,
 

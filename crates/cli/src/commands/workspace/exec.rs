@@ -116,7 +116,8 @@ impl LogsArgs {
     }
 }
 
-fn log(log: &CommandLog) -> String {
+/// The commands of a workspace, and what they said.
+pub fn log(log: &CommandLog) -> String {
     if log.entries.is_empty() {
         return "no commands yet\n".to_string();
     }

@@ -4,7 +4,7 @@ mod attach;
 mod create;
 mod diff;
 mod disk;
-mod exec;
+pub mod exec;
 mod export;
 mod file;
 mod life;

@@ -42,11 +42,19 @@ fn a_build_reaches_what_its_policy_names_and_nothing_else() {
     );
     assert_eq!(told.code, 102, "{told}");
     assert!(!told.stdout.contains("page of other"), "{told}");
+    let why = "the policy test refused it other.example";
+    assert!(told.stdout.contains(why), "{told}");
+    let (_, refused) = told.stdout.split_once("\"refused\": [").unwrap();
+    assert!(
+        refused.trim_start().starts_with("\"other.example\""),
+        "{told}"
+    );
     // Without a policy there is no network, and the cached result of a build with a policy is not
     // used.
     let told = build(&world, &text, &[]);
     assert_eq!(told.code, 102, "{told}");
     assert!(told.stdout.contains("Dockerfile, line 2"), "{told}");
+    assert!(told.stdout.contains("its steps have no network"), "{told}");
     let told = build(&world, &text, &["--policy", "unknown"]);
     assert_ne!(told.code, 0, "{told}");
 }

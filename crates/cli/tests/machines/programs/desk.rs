@@ -123,10 +123,19 @@ impl Desk {
     }
 
     pub async fn try_run(&self, command: &str, timeout: f64) -> Result<TerminalAnswer> {
+        self.try_to_run(command, timeout, false).await
+    }
+
+    /// Runs a command even where a secret is asked for.
+    pub async fn run_anyway(&self, command: &str) -> TerminalAnswer {
+        self.try_to_run(command, PATIENCE, true).await.unwrap()
+    }
+
+    async fn try_to_run(&self, command: &str, timeout: f64, force: bool) -> Result<TerminalAnswer> {
         let run = RunInTerminal {
             command: command.to_string(),
+            force,
             wait: waiting(timeout),
-            ..RunInTerminal::default()
         };
         let client = self.world.client();
         client.run_in_terminal(&self.id, run).await

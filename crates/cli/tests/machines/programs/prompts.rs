@@ -88,10 +88,22 @@ async fn ssh_asks_everything_ssh_asks() {
         (Status::Password, Prompt::None),
         "{asked:#?}"
     );
-    desk.password("island").await;
-    let ready = desk.prompt().await;
+    // The answer is what comes after the password, however slowly.
+    let ready = desk.password("island").await;
     assert_eq!(state(&ready), (Status::Ready, Prompt::Shell), "{ready:#?}");
-    assert!(desk.text_on_screen().await.contains("a slow greeting"));
+    assert!(ready.output.contains("a slow greeting"), "{ready:#?}");
+    // What asks there has asked nobody before.
+    for _ in 0..3 {
+        let asked = desk.run("read -sp 'Secret: ' secret").await;
+        assert_eq!(
+            state(&asked),
+            (Status::Password, Prompt::None),
+            "{asked:#?}"
+        );
+        let taken = desk.password("open-sesame").await;
+        assert_eq!(state(&taken), (Status::Ready, Prompt::Shell), "{taken:#?}");
+    }
+    assert_eq!(desk.run("echo ${#secret}").await.output, "11\n");
     let said = desk.run("whoami; hostname >/dev/null; echo $SSH_TTY").await;
     assert!(said.output.contains("person\n/dev/pts/"), "{said:#?}");
     let left = desk.run("exit 7").await;
@@ -102,6 +114,36 @@ async fn ssh_asks_everything_ssh_asks() {
     );
     desk.is_back().await;
     desk.done("kill $(cat /run/sshd.pid)").await;
+}
+
+#[tokio::test]
+async fn a_command_is_not_taken_for_a_password() {
+    let Some(desk) = Desk::of("person").await else {
+        return;
+    };
+    let secret = (Status::Password, Prompt::None);
+    let asked = desk.run("passwd").await;
+    assert_eq!(state(&asked), secret, "{asked:#?}");
+    // passwd ignores Ctrl-C, and goes on waiting.
+    let still = desk.keys(&["Ctrl-C"]).await;
+    assert_eq!(state(&still), secret, "{still:#?}");
+    let said = |said: &String| said.contains("ignores this key");
+    assert!(still.warnings.iter().any(said), "{still:#?}");
+    let refused = desk.try_run("echo hi there", 5.0).await.unwrap_err();
+    assert_eq!(refused.kind, motu_core::ErrorKind::Conflict, "{refused:?}");
+    for _ in 0..3 {
+        let left = desk.keys(&["Enter"]).await;
+        if state(&left) != secret {
+            break;
+        }
+    }
+    desk.is_back().await;
+    assert_eq!(desk.run("echo hi there").await.output, "hi there\n");
+    // One that obeys it is left at once.
+    desk.run("sudo true").await;
+    let left = desk.keys(&["Ctrl-C"]).await;
+    assert!(left.warnings.is_empty(), "{left:#?}");
+    desk.is_back().await;
 }
 
 #[tokio::test]

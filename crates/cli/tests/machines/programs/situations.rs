@@ -332,6 +332,54 @@ async fn exit_codes_are_facts_in_shells_within_shells() {
 }
 
 #[tokio::test]
+async fn a_shell_in_the_place_of_ours_is_at_its_prompt() {
+    let Some(mut desk) = Desk::new().await else {
+        return;
+    };
+    for (number, (shell, command, marked)) in [
+        ("bash", "exec bash --norc --noprofile", true),
+        ("bash", "exec zsh -f", true),
+        ("zsh", "exec zsh -f -i", true),
+        ("fish", "exec bash --norc", true),
+        ("bash", "exec sh", false),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        desk.sit(&format!("exec-{number}"), &[shell]).await;
+        let there = desk.run(command).await;
+        let state = (there.end, there.state.status, there.state.prompt);
+        let prompt = (End::WaitsForInput, Status::Ready, Prompt::Shell);
+        assert_eq!(state, prompt, "{command}: {there:#?}");
+        let answer = desk.run("sh -c 'echo said; exit 5'").await;
+        assert_eq!(
+            (answer.exit_code, answer.output.as_str()),
+            (marked.then_some(5), "said\n"),
+            "{command}: {answer:#?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn the_first_answer_of_a_fish_is_its_prompt() {
+    let Some(desk) = Desk::new().await else {
+        return;
+    };
+    // Without files of its own it starts a Python beside itself, which makes them.
+    for round in 0..4 {
+        let there = desk.run("HOME=$(mktemp -d) fish").await;
+        assert_eq!(
+            (there.state.status, there.state.prompt),
+            READY,
+            "{round}: {there:#?}\n{}",
+            desk.text_on_screen().await
+        );
+        assert_eq!(desk.run("exit 7").await.exit_code, Some(7), "{round}");
+        desk.is_back().await;
+    }
+}
+
+#[tokio::test]
 async fn the_directory_of_a_shell_without_marks_is_what_the_kernel_says() {
     let Some(desk) = Desk::new().await else {
         return;

@@ -69,8 +69,10 @@ def test_wrong_asks_are_told(box):
         box.run("true", timeout_sec=-1)
     with refused(Code.INVALID_ARGUMENT, "timeout_seconds"):
         box.run("true", timeout_sec=2_000_000_000)
-    with refused(Code.RESOURCE_EXHAUSTED, "argv_bytes"):
+    with refused(Code.RESOURCE_EXHAUSTED, "argument_bytes"):
         box.run("echo", "x" * 200_000)
+    with refused(Code.RESOURCE_EXHAUSTED, "argv_bytes"):
+        box.run("echo", *["x" * 100_000] * 22)
     with refused(Code.NOT_FOUND):
         list(box.stub.ExecStream(pb.ExecStreamRequest(sandbox_id="cl-nobody", cmd="true")))
 

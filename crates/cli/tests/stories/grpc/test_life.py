@@ -281,8 +281,11 @@ def test_what_was_used_is_told(stub):
         assert not points("24h")
         flushed = stub.FlushSandboxMetrics(pb.FlushSandboxMetricsRequest(sandbox_id=box.id))
         assert flushed.points_10m and not flushed.points_24h
+        until(lambda: points("5m"))
+        for span in ["1h", "6h", "12h"]:
+            assert not points(span)
         with refused(Code.INVALID_ARGUMENT, "10m"):
-            points("5m")
+            points("7m")
         with refused(Code.NOT_FOUND):
             stub.GetSandboxMetrics(pb.GetSandboxMetricsRequest(sandbox_id="cl-nobody"))
 
@@ -298,6 +301,24 @@ def test_ping_counts_as_a_use(stub, box):
     while active() == before and time.monotonic() < deadline:
         stub.PingSandbox(pb.PingSandboxRequest(sandbox_id=box.id))
     assert active() > before
+
+
+def test_what_is_paused_is_not_pinged(stub, box):
+    ping = pb.PingSandboxRequest(sandbox_id=box.id)
+    stub.PauseSandbox(pb.PauseSandboxRequest(sandbox_id=box.id))
+    with refused(Code.FAILED_PRECONDITION, "paused"):
+        stub.PingSandbox(ping)
+    stub.ResumeSandbox(pb.ResumeSandboxRequest(sandbox_id=box.id))
+    stub.PingSandbox(ping)
+    with refused(Code.NOT_FOUND):
+        stub.PingSandbox(pb.PingSandboxRequest(sandbox_id="cl-nobody"))
+
+
+def test_it_lives_until_it_is_destroyed(stub, box):
+    import json
+
+    (one,) = [one for one in json.loads(motu("ps", "--json"))["sandboxes"] if one["sandbox_id"] == box.id]
+    assert (one["ttl_seconds"], one["expires_at"]) == (0, None), one
 
 
 def test_calls_are_in_the_audit_log(stub, box):

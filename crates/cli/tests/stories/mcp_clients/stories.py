@@ -277,18 +277,21 @@ async def approvals():
 class Pipes:
     """A client that speaks the protocol by hand, to leave in ways a good one does not."""
 
-    def __init__(self, process):
+    def __init__(self, process, output):
         self.process = process
+        self.output = output
 
     @staticmethod
     async def open(profile):
+        reads, writes = os.pipe()
         process = await asyncio.create_subprocess_exec(
-            MOTU, "mcp", "serve", "--profile", profile, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+            MOTU, "mcp", "serve", "--profile", profile, stdin=asyncio.subprocess.PIPE, stdout=writes
         )
-        pipes = Pipes(process)
+        os.close(writes)
+        pipes = Pipes(process, open(reads, "rb"))
         hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "by hand", "version": "1"}}
         pipes.send(id=1, method="initialize", params=hello)
-        await process.stdout.readline()
+        await asyncio.to_thread(pipes.output.readline)
         pipes.send(method="notifications/initialized")
         return pipes
 
@@ -300,20 +303,26 @@ class Pipes:
 
 
 async def leaving():
-    """A client that gives up, closes its end or dies takes its command with it."""
+    """A client that gives up, reads no more, asks the server to leave or dies takes its command with it."""
 
     def gives_up(pipes):
         pipes.send(method="notifications/cancelled", params={"requestId": 2})
 
     def closes(pipes):
         pipes.process.stdin.close()
+        pipes.output.close()
+
+    def asks(pipes):
+        # As the protocol has it: the input alone is closed, and then a signal is sent.
+        pipes.process.stdin.close()
+        pipes.process.terminate()
 
     def dies(pipes):
         pipes.process.kill()
 
     async with serve("workspace-full", "--approvals", "auto") as server:
         ws = (await server.told("workspace_create", environment="busybox"))["workspace_id"]
-        for leave in [gives_up, closes, dies]:
+        for leave in [gives_up, closes, asks, dies]:
             pipes = await Pipes.open("workspace-full")
             pipes.call("workspace_exec", workspace_id=ws, command="sleep 4242", timeout_seconds=600)
             await until(lambda there: there, server, ws)
@@ -321,6 +330,7 @@ async def leaving():
             await until(lambda there: not there, server, ws)
             pipes.process.stdin.close()
             await asyncio.wait_for(pipes.process.wait(), 20)
+            pipes.output.close()
         await server.told("workspace_delete", workspace_id=ws)
 
 

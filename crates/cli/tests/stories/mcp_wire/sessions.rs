@@ -52,6 +52,70 @@ fn two_servers_share_the_names_that_both_ask_to_share() {
 }
 
 #[test]
+fn a_later_server_finds_what_an_earlier_one_has_left() {
+    let Some(story) = with_debian() else { return };
+    // The client cannot ask anybody, and nothing is approved in advance.
+    let options = [&TERMINAL[..], &["--approvals", "always"]].concat();
+    let start = |more: &[&str]| Mcp::start(&story, &[&options, more].concat(), NEWER);
+    let mut one = start(&[]);
+    said(&mut one, "build", "mine=first");
+    said(&mut one, "gone", "mine=second");
+    let ended = one.call("terminate", &json!({"session_id": "gone"}));
+    assert_eq!(ended["status"], "terminated", "{ended}");
+    drop(one);
+
+    let mut later = start(&[]);
+    assert_eq!(said(&mut later, "build", "echo [$mine]"), "[first]\n");
+    let listed = later.call("list_sessions", &json!({}));
+    assert_eq!(listed["count"], 2, "{listed}");
+    // The transcript of an ended one is found, and what it was stands beside it.
+    let kept = later.call("transcript", &json!({"session_id": "gone"}));
+    let read = |name: &str| std::fs::read_to_string(kept[name].as_str().unwrap()).unwrap();
+    assert!(read("transcript").contains("mine=second"), "{kept}");
+    let metadata: Value = serde_json::from_str(&read("metadata")).unwrap();
+    assert_eq!(
+        (&metadata["terminated"], &metadata["reason"]),
+        (&json!(true), &json!("the session was terminated"))
+    );
+    assert_eq!(metadata["sandbox_id"], "terminals", "{metadata}");
+    // Its name is free; that of one which this server has ended itself is not, until it is opened.
+    assert_eq!(said(&mut later, "gone", "echo [$mine]"), "[]\n");
+    let ended = later.call("terminate", &json!({"session_id": "build"}));
+    assert_eq!(ended["status"], "terminated", "{ended}");
+    let ran = json!({"session_id": "build", "command": "true"});
+    assert_eq!(later.call("run", &ran)["status"], "terminated");
+
+    // Beside a server that runs, and for sessions elsewhere, names are others.
+    let mut beside = start(&[]);
+    assert_eq!(beside.call("list_sessions", &json!({}))["count"], 0);
+    drop((later, beside));
+    let made = story.motu(&["create", "debian:12", "--id", "place"]);
+    assert_eq!(made.code, 0, "{made}");
+    let mut elsewhere = start(&["--sandbox", "place"]);
+    assert_eq!(elsewhere.call("list_sessions", &json!({}))["count"], 0);
+    let mut explicit = start(&["--explicit-sessions"]);
+    let unknown = explicit.call("run", &ran);
+    assert_eq!(unknown["status"], "unknown", "{unknown}");
+    let reason = unknown["state_reason"].as_str().unwrap();
+    assert!(reason.contains("call create_session"), "{reason}");
+}
+
+#[test]
+fn a_session_of_others_is_ended_by_a_person_alone() {
+    let Some(story) = with_debian() else { return };
+    let opened = story.motu(&["terminal", "open", "theirs"]);
+    assert_eq!(opened.code, 0, "{opened}");
+    let options = ["--approvals", "always", "--share-sessions"];
+    let mut mcp = Mcp::start(&story, &[&TERMINAL[..], &options].concat(), NEWER);
+    said(&mut mcp, "theirs", "true");
+    let refused = mcp.result("terminate", &json!({"session_id": "theirs"}));
+    assert_eq!(refused["structuredContent"]["kind"], "denied", "{refused}");
+    said(&mut mcp, "mine", "true");
+    let ended = mcp.call("terminate", &json!({"session_id": "mine"}));
+    assert_eq!(ended["status"], "terminated", "{ended}");
+}
+
+#[test]
 fn sessions_are_listed_in_pages() {
     let Some(story) = with_debian() else { return };
     let mut mcp = Mcp::start(&story, &TERMINAL, NEWER);

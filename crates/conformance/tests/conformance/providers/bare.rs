@@ -216,6 +216,7 @@ async fn remove(State(app): Shared, Json(at): Json<At>) -> Answer<StatusCode> {
     let remove = RemoveFile {
         path: place(&at.path)?,
         recursive: at.recursive,
+        user: None,
     };
     app.service.remove_file(&id, remove).await?;
     Ok(StatusCode::OK)
@@ -244,6 +245,7 @@ async fn stat(State(app): Shared, Query(at): Query<At>) -> Answer<Json<Value>> {
     let stat = StatFile {
         path: place(&at.path)?,
         follow: true,
+        user: None,
     };
     Ok(Json(info(app.service.stat(&id, stat).await?)))
 }
@@ -265,6 +267,7 @@ async fn rename(State(app): Shared, Json(at): Json<At>) -> Answer<StatusCode> {
         from: place(&at.old_path)?,
         to: place(&at.new_path)?,
         overwrite: true,
+        user: None,
     };
     app.service.move_file(&id, wanted).await?;
     Ok(StatusCode::NO_CONTENT)
@@ -275,6 +278,7 @@ async fn chmod(State(app): Shared, Json(at): Json<At>) -> Answer<StatusCode> {
     let change = ChangeMode {
         path: place(&at.path)?,
         mode: parse_mode(&at.mode)?,
+        user: None,
     };
     app.service.chmod(&id, change).await?;
     Ok(StatusCode::NO_CONTENT)

@@ -2,7 +2,9 @@
 
 use super::Builder;
 use super::capture::Capture;
+use super::lines::Lines;
 use super::mounts::Cache;
+use super::refused::Reach;
 use super::state::{Stage, failed_at};
 use crate::admission::{Follow, command, environment_error};
 use crate::blocking::blocking;
@@ -33,8 +35,6 @@ const END: Duration = Duration::from_secs(20);
 const VAULT: &str = "dev/shm/.motu-build";
 /// Lines of output that an error quotes.
 const TAIL_LINES: usize = 20;
-/// Longest line that is shown in one piece.
-const LINE_BYTES: usize = 4096;
 
 /// What one `RUN` runs, with everything expanded.
 pub(super) struct Running<'a> {
@@ -157,15 +157,22 @@ impl Builder<'_> {
             }
         }
         life.end().await;
+        let ran = match ended.exit_code {
+            0 => Ok(()),
+            _ => {
+                let reach = self.reach(&handle.sandbox().sandbox_id, network).await;
+                Err(self.failed(&running, &ended, reach))
+            }
+        };
         if !is_kept {
-            self.check(&running, &ended)?;
+            ran.clone()?;
         }
         let runtime = self.sandboxes.runtimes.named(&name);
         let runtime = runtime.ok_or_else(|| Error::internal("its runtime is not in this build"))?;
         let rest = runtime.at_rest(&kept, &path)?;
         let without = running.without(&caches);
         self.keep_caches(caches, &rest).await?;
-        self.check(&running, &ended)?;
+        ran?;
         let place = stage.place.take();
         let place = place.ok_or_else(|| Error::internal("a stage has no tree"))?;
         let (place, layer) = blocking(move || {
@@ -316,22 +323,17 @@ impl Builder<'_> {
         let session = handle.guest()?.start(start).await?;
         let mut events = shown::redacted(&self.redactor, session.events, Pace::Pipe);
         self.tail.clear();
-        let mut line = Vec::new();
+        let mut lines = Lines::default();
         while let Some(event) = events.next().await {
             match event? {
                 ExecEvent::Stdout(bytes) | ExecEvent::Stderr(bytes) => {
-                    for byte in bytes {
-                        if byte == b'\n' || line.len() >= LINE_BYTES {
-                            self.output(&mut line).await;
-                        }
-                        if byte != b'\n' {
-                            line.push(byte);
-                        }
+                    for line in bytes.into_iter().filter_map(|byte| lines.add(byte)) {
+                        self.output(line).await;
                     }
                 }
                 ExecEvent::Exited(exited) => {
-                    if !line.is_empty() {
-                        self.output(&mut line).await;
+                    if let Some(line) = lines.rest() {
+                        self.output(line).await;
                     }
                     return Ok(exited);
                 }
@@ -341,20 +343,15 @@ impl Builder<'_> {
         Err(Error::transport("the machine of a step went away"))
     }
 
-    async fn output(&mut self, line: &mut Vec<u8>) {
-        let text = String::from_utf8_lossy(line).into_owned();
-        line.clear();
-        self.tail.push_back(text.clone());
+    async fn output(&mut self, line: String) {
+        self.tail.push_back(line.clone());
         while self.tail.len() > TAIL_LINES {
             self.tail.pop_front();
         }
-        self.say("output", text).await;
+        self.say("output", line).await;
     }
 
-    fn check(&self, running: &Running<'_>, ended: &Exited) -> Result<()> {
-        if ended.exit_code == 0 {
-            return Ok(());
-        }
+    fn failed(&self, running: &Running<'_>, ended: &Exited, reach: Reach) -> Error {
         let (kind, how) = match (ended.timed_out, ended.out_of_memory) {
             (true, _) => (
                 ErrorKind::Timeout,
@@ -377,7 +374,11 @@ impl Builder<'_> {
             "exit_code": ended.exit_code,
             "log": log.join("\n"),
         }));
-        Err(failed_at(&self.file, running.step, error))
+        let error = match ended.timed_out || ended.out_of_memory {
+            true => error,
+            false => reach.explain(error),
+        };
+        failed_at(&self.file, running.step, error)
     }
 }
 

@@ -90,6 +90,7 @@ pub const TOOLS: &[Tool] = &[
             ("prompt", "string"),
             ("transcript", "string"),
             ("recording", "string"),
+            ("metadata", "string?"),
             ("text", "string"),
             ("next_cursor", "integer"),
             ("end", "integer"),

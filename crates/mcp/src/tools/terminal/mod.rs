@@ -42,6 +42,23 @@ enum Found<T> {
     Nothing(Answer),
 }
 
+const NOT_OPENED: &str = "no such session_id; call create_session(session_id, cwd) first";
+const ENDED_BEFORE: &str = "the session of that name ended with an earlier server, and its transcript is kept; \
+                            call create_session(session_id, cwd) first";
+
+/// Whether all there is of a session is what an earlier server of the same name has left: it has ended,
+/// and this server has not used it yet.
+async fn is_left_over(call: &Call, id: &TerminalId) -> Result<bool> {
+    if !call.has_own_name(id) || !call.shared.names.is_new(id) {
+        return Ok(false);
+    }
+    match call.service().get_terminal(id).await {
+        Ok(session) => Ok(!session.alive),
+        Err(error) if error.kind == ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
 /// Does something with a session.
 async fn with_session<T, F>(
     call: &Call,
@@ -52,10 +69,21 @@ async fn with_session<T, F>(
 where
     F: Future<Output = Result<T>>,
 {
+    let explicit = call.shared.options.explicit_sessions;
+    if unknown == Unknown::Open && is_left_over(call, id).await? {
+        if explicit {
+            return Ok(Found::Nothing(nothing(call, id, ENDED_BEFORE)));
+        }
+        open(call, id, |_| {}).await?;
+    }
     match verb().await {
         Err(error) if error.kind == ErrorKind::NotFound => {
-            if unknown == Unknown::Say || call.shared.options.explicit_sessions {
-                return Ok(Found::Nothing(nothing(call, id)));
+            if unknown == Unknown::Say || explicit {
+                let reason = match explicit {
+                    true => NOT_OPENED,
+                    false => "no such session_id; run or create_session opens it",
+                };
+                return Ok(Found::Nothing(nothing(call, id, reason)));
             }
             open(call, id, |_| {}).await?;
             Ok(Found::Done(verb().await?))
@@ -80,12 +108,20 @@ async fn open(
         Place::Host => request.host = true,
     }
     fill(&mut request);
+    call.shared.names.complete(id, &mut request);
     if request.host && request.cwd.is_none() {
         request.cwd = match call.root().await {
             Some(root) => Some(root),
             None => here(),
         };
     }
+    let opened = open_as(call, request).await?;
+    call.shared.names.opened(id, opened.created);
+    Ok(opened)
+}
+
+/// Opens a session, in an environment that is installed if that is all that is missing.
+async fn open_as(call: &Call, request: OpenTerminal) -> Result<TerminalOpened> {
     let seen = Seen::default();
     match call.service().open_terminal(request.clone()).await {
         Err(error) => match missing_environment(&error) {
@@ -130,15 +166,14 @@ fn here() -> Option<String> {
 }
 
 /// The answer for a session that is not there.
-fn nothing(call: &Call, id: &TerminalId) -> Answer {
-    let reason = match call.shared.options.explicit_sessions {
-        true => "no such session_id; call create_session(session_id, cwd) first",
-        false => "no such session_id; run or create_session opens it",
-    };
+fn nothing(call: &Call, id: &TerminalId, reason: &str) -> Answer {
+    let kept = call.shared.names.settings(id);
     let known = json!({
         "session_id": call.name_of(id.as_str()), "session_exists": false,
         "status": "unknown", "prompt": "unknown", "state_reason": reason,
         "output": "", "timed_out": false, "output_truncated": false, "dropped_bytes": 0,
+        "description": kept.description, "tag": kept.description, "quiescence_ms": kept.quiescence_ms,
+        "prompt_regex": kept.prompt_regex, "shell_prompt_regex": kept.prompt_regex,
     });
     Answer::new(format!("[unknown: {reason}]"), &known)
 }

@@ -1,6 +1,6 @@
 //! Opening, describing and ending sessions.
 
-use super::{Found, SESSION_ID, Unknown, either, open, with_session};
+use super::{Found, SESSION_ID, Unknown, either, nothing, open, with_session};
 use crate::answer::Answer;
 use crate::arguments::Arguments;
 use crate::call::{Call, Stop};
@@ -83,7 +83,7 @@ pub const TOOLS: &[Tool] = &[
     Tool {
         name: "configure_session",
         verb: "configure_terminal",
-        about: "Describe a session, or say what its prompt looks like.",
+        about: "Describe a session, or say what its prompt looks like. Also before it is opened.",
         fields: &[
             SESSION_ID,
             TAG,
@@ -255,19 +255,6 @@ async fn get_metadata(call: &Call, arguments: Arguments) -> Result<Answer, Stop>
     ))
 }
 
-async fn configure(
-    call: &Call,
-    arguments: &Arguments,
-    change: ConfigureTerminal,
-) -> Result<Answer, Stop> {
-    let id = call.session(arguments)?;
-    let verb = || call.service().configure_terminal(&id, change.clone());
-    Ok(shown(
-        call,
-        with_session(call, &id, Unknown::Say, verb).await?,
-    ))
-}
-
 async fn configure_session(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
     let change = ConfigureTerminal {
         description: either(&arguments, "description", "tag")?,
@@ -275,8 +262,31 @@ async fn configure_session(call: &Call, arguments: Arguments) -> Result<Answer, 
         quiescence_ms: arguments.integer("quiescence_ms"),
         size: None,
     };
-    configure(call, &arguments, change).await
+    let id = call.session(&arguments)?;
+    let verb = || call.service().configure_terminal(&id, change.clone());
+    match with_session(call, &id, Unknown::Say, verb).await? {
+        Found::Nothing(_) => Ok(keep(call, &id, change)?),
+        found => Ok(shown(call, found)),
+    }
 }
+
+/// Keeps the settings of a session that does not exist yet, for when it is opened.
+fn keep(call: &Call, id: &TerminalId, change: ConfigureTerminal) -> Outcome<Answer> {
+    if let Some(text) = &change.prompt_regex
+        && let Err(error) = regex::Regex::new(text)
+    {
+        return Err(Error::invalid(format!("prompt_regex: {error}")));
+    }
+    if !call.shared.names.keep(id, change) {
+        return Err(
+            Error::limit("too many sessions that do not exist have settings")
+                .hint("open them first, or give the settings to create_session"),
+        );
+    }
+    Ok(nothing(call, id, KEPT))
+}
+
+const KEPT: &str = "no such session_id yet; this is kept, and used when the session is opened";
 
 async fn resize(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
     let side = |name| -> Outcome<u16> {
@@ -293,7 +303,12 @@ async fn resize(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
         size: Some(size),
         ..ConfigureTerminal::default()
     };
-    configure(call, &arguments, change).await
+    let id = call.session(&arguments)?;
+    let verb = || call.service().configure_terminal(&id, change.clone());
+    Ok(shown(
+        call,
+        with_session(call, &id, Unknown::Say, verb).await?,
+    ))
 }
 
 async fn list_sessions(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
@@ -345,9 +360,12 @@ async fn terminate(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
     let verb = || call.service().get_terminal(&id);
     let there = match with_session(call, &id, Unknown::Say, verb).await? {
         Found::Done(terminal) => terminal,
-        Found::Nothing(answer) => return Ok(answer),
+        Found::Nothing(answer) => {
+            call.shared.names.forget_settings(&id);
+            return Ok(answer);
+        }
     };
-    if there.state.status != Status::Terminated {
+    if there.state.status != Status::Terminated && !call.may_end(&id) {
         call.approve(&format!(
             "End the terminal session {id} and what runs in it?"
         ))

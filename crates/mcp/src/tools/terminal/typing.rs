@@ -5,7 +5,7 @@ use crate::answer::{Answer, value};
 use crate::arguments::Arguments;
 use crate::call::{Call, Stop};
 use crate::progress::{EVERY, Seen};
-use crate::schema::{Field, flag, flag_on, integer, seconds, text, texts};
+use crate::schema::{Field, command, flag, flag_on, integer, seconds, text, texts};
 use crate::tool::{Effect, Tool, run};
 use crate::tools::line;
 use motu_core::Result as Outcome;
@@ -72,10 +72,12 @@ pub const TOOLS: &[Tool] = &[
                 \"build\", \"command\": \"make test\", \"timeout\": 300}",
         fields: &[
             SESSION_ID,
-            text("command", limits::ARGV_BYTES.max).required(),
+            command().about("A line; or its words as a list, which are quoted."),
             timeout(RunInTerminal::TIMEOUT),
             STRIP_ANSI,
-            flag("force").about("Type it even if a program that reads nothing is in front."),
+            flag("force").about(
+                "Type it even if a program that reads nothing, or asks for a secret, is in front.",
+            ),
             MAX_OUTPUT_BYTES,
         ],
         output: ANSWER,
@@ -88,7 +90,7 @@ pub const TOOLS: &[Tool] = &[
         about: "Type text as it is, without a newline: an answer to a question, keys of a pager.",
         fields: &[
             SESSION_ID,
-            text("text", limits::ARGV_BYTES.max).required(),
+            text("text", limits::TERMINAL_INPUT_BYTES.max).required(),
             timeout(SendToTerminal::TIMEOUT),
             STRIP_ANSI,
         ],
@@ -105,7 +107,7 @@ pub const TOOLS: &[Tool] = &[
         fields: &[
             SESSION_ID,
             texts("keys", 256),
-            text("paste", limits::ARGV_BYTES.max),
+            text("paste", limits::TERMINAL_INPUT_BYTES.max),
             timeout(SendToTerminal::CONTROL_TIMEOUT),
             STRIP_ANSI,
         ],
@@ -313,7 +315,7 @@ impl Drop for Interrupt<'_> {
 async fn run_line(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
     let id = call.session(&arguments)?;
     let run = RunInTerminal {
-        command: arguments.text_or("command", ""),
+        command: arguments.command_line(),
         force: arguments.flag("force"),
         wait: wait(&arguments),
     };

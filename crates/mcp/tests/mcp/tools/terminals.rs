@@ -1,6 +1,6 @@
 //! Sessions: opening, naming and reading them.
 
-use crate::tools::desk::{Person, desk, desk_with};
+use crate::tools::desk::{Desk, Person, desk, desk_with};
 use motu_mcp::{Approvals, Options, Place, Profile};
 use rmcp::model::*;
 use serde_json::json;
@@ -148,4 +148,111 @@ async fn a_screen_can_be_a_picture() {
         &read.contents[0],
         ResourceContents::BlobResourceContents { .. }
     ));
+}
+
+/// A client that cannot ask anybody, and whose server has these names.
+async fn alone(scope: Option<&str>, explicit_sessions: bool) -> Desk {
+    let options = Options {
+        profile: Profile::Terminal,
+        approvals: Approvals::Always,
+        scope: scope.map(String::from),
+        explicit_sessions,
+        ..Options::default()
+    };
+    desk_with(Person::new(ProtocolVersion::V_2025_11_25, None), options).await
+}
+
+/// Puts a session into the stub that no client of this server has opened.
+fn left(desk: &Desk, name: &str, ended: bool) {
+    let mut all = desk.stub.terminals.lock().unwrap();
+    all.insert(name.to_string(), ended);
+}
+
+#[tokio::test]
+async fn a_server_ends_what_it_has_opened_without_a_person() {
+    let mine = json!({"session_id": "mine"});
+    let run = json!({"session_id": "mine", "command": "ls"});
+    for scope in [None, Some("word")] {
+        let desk = alone(scope, false).await;
+        left(&desk, "theirs", false);
+        desk.told("run", run.clone()).await;
+        let ended = desk.told("terminate", mine.clone()).await;
+        assert_eq!(ended["status"], "terminated");
+    }
+    // Somebody else's: what it types there it may, but not end it.
+    let desk = alone(None, false).await;
+    left(&desk, "theirs", false);
+    let theirs = json!({"session_id": "theirs"});
+    desk.told("run", json!({"session_id": "theirs", "command": "ls"}))
+        .await;
+    desk.told("create_session", theirs.clone()).await;
+    let (kind, _) = desk.refused("terminate", theirs).await;
+    assert_eq!(kind, "denied");
+    assert_eq!(desk.stub.calls("terminate_terminal"), 0);
+    // One with its own name, which an earlier server of that name has left.
+    let desk = alone(Some("word"), false).await;
+    left(&desk, "mine@word", false);
+    desk.told("terminate", mine).await;
+    assert_eq!(desk.stub.calls("terminate_terminal"), 1);
+}
+
+#[tokio::test]
+async fn the_name_of_a_session_that_ended_with_an_earlier_server_is_free() {
+    let run = json!({"session_id": "a", "command": "ls"});
+    let desk = alone(Some("word"), false).await;
+    left(&desk, "a@word", true);
+    for _ in 0..2 {
+        desk.told("run", run.clone()).await;
+        assert_eq!(desk.stub.calls("open_terminal"), 1);
+    }
+    let desk = alone(Some("word"), true).await;
+    left(&desk, "a@word", true);
+    let unknown = desk.told("run", run).await;
+    assert_eq!(unknown["status"], "unknown");
+    let reason = unknown["state_reason"].as_str().unwrap();
+    assert!(reason.contains("earlier server"), "{reason}");
+    assert_eq!(desk.stub.calls("open_terminal"), 0);
+}
+
+#[tokio::test]
+async fn a_session_is_described_before_it_is_opened() {
+    let desk = desk(Profile::Terminal).await;
+    let given = json!({"session_id": "a", "tag": "build", "shell_prompt_regex": "> $"});
+    let kept = desk.told("configure_session", given).await;
+    assert_eq!(kept["session_exists"], false, "{kept}");
+    let later = json!({"session_id": "a", "quiescence_ms": 250});
+    desk.told("configure_session", later).await;
+    let looked = desk.told("get_metadata", json!({"session_id": "a"})).await;
+    assert_eq!(
+        (
+            &looked["tag"],
+            &looked["prompt_regex"],
+            &looked["quiescence_ms"]
+        ),
+        (&json!("build"), &json!("> $"), &json!(250))
+    );
+    assert_eq!(desk.stub.calls("open_terminal"), 0);
+    desk.told("run", json!({"session_id": "a", "command": "ls"}))
+        .await;
+    let asked = desk.stub.recorder.asked::<motu_core::verb::OpenTerminal>();
+    assert_eq!(
+        (
+            &asked[0]["description"],
+            &asked[0]["prompt_regex"],
+            &asked[0]["quiescence_ms"]
+        ),
+        (&json!("build"), &json!("> $"), &json!(250))
+    );
+    // What is said when it is opened counts more, and what cannot be is refused at once.
+    let given = json!({"session_id": "b", "tag": "one", "prompt_regex": "% $"});
+    desk.told("configure_session", given).await;
+    desk.told("create_session", json!({"session_id": "b", "tag": "two"}))
+        .await;
+    let asked = desk.stub.recorder.asked::<motu_core::verb::OpenTerminal>();
+    assert_eq!(
+        (&asked[1]["description"], &asked[1]["prompt_regex"]),
+        (&json!("two"), &json!("% $"))
+    );
+    let wrong = json!({"session_id": "c", "prompt_regex": "("});
+    assert_eq!(desk.refused("configure_session", wrong).await.0, "invalid");
 }

@@ -240,3 +240,41 @@ async fn operations_in_a_second_are_limited() {
     assert!(took.as_secs_f64() > 0.7 * 3.0, "{took:?}");
     world.runtime.destroy(&machine).await.unwrap();
 }
+
+/// The numbers in a list such as `0-2,5`.
+fn count(list: &str) -> u64 {
+    let parts = list.trim().split(',').map(|part| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let number = |text: &str| text.parse::<u64>().unwrap();
+        number(last) - number(first) + 1
+    });
+    parts.sum()
+}
+
+#[tokio::test]
+async fn programs_are_told_of_as_many_processors_as_the_machine_has() {
+    let world = World::new();
+    let host = std::thread::available_parallelism().unwrap().get() as u64;
+    let own = "grep Cpus_allowed_list /proc/self/status | cut -f2";
+    for vcpus in 1..=host.min(3) {
+        let mut spec = world.spec();
+        spec.limits.vcpu_count = ask(vcpus);
+        let (machine, guest) = world.create_from(&spec).await;
+        for user in ["root", "user"] {
+            let said = guest.sh(user, "nproc").await;
+            assert_eq!(said.out.trim(), vcpus.to_string(), "as {user}: {said:?}");
+        }
+        let online = guest.sh("user", "cat /sys/devices/system/cpu/online").await;
+        assert_eq!(count(&online.out), vcpus, "{online:?}");
+        // They run on all of them, as far as the limit goes.
+        let allowed = guest.sh("user", own).await;
+        assert_eq!(count(&allowed.out), host, "{allowed:?}");
+        // What a program has chosen itself is its own.
+        for number in 0..host {
+            let chosen = format!("taskset -c {number} sh -c 'nproc; {own}'");
+            let said = guest.sh("user", &chosen).await;
+            assert_eq!(said.out, format!("1\n{number}\n"), "{said:?}");
+        }
+        world.runtime.destroy(&machine).await.unwrap();
+    }
+}

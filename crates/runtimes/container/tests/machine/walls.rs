@@ -167,6 +167,35 @@ async fn what_one_machine_uses_up_another_still_has() {
     world.runtime.destroy(&other).await.unwrap();
 }
 
+/// libaio works, and half of what the host has for everybody stays the host's.
+#[tokio::test]
+async fn machines_leave_the_host_half_of_its_asynchronous_files() {
+    let number = |file: &str| {
+        let text = std::fs::read_to_string(format!("/proc/sys/fs/{file}")).unwrap();
+        text.trim().parse::<u64>().unwrap()
+    };
+    let pool = number("aio-max-nr");
+    let world = world_with_attack().await;
+    let (hungry, guest) = world.create().await;
+    let take =
+        "attack aio > /tmp/said & while ! test -s /tmp/said; do sleep 0.1; done; cat /tmp/said";
+    let said = guest.sh("user", take).await;
+    let words: Vec<&str> = said.out.split_whitespace().collect();
+    let [read, count, errno] = words[..] else {
+        panic!("{said:?}");
+    };
+    assert_eq!(read, "read", "{said:?}");
+    assert!(count.parse::<u64>().unwrap() > 0, "{said:?}");
+    assert_eq!(errno, libc::EAGAIN.to_string(), "{said:?}");
+    // It still has all of it.
+    assert!(number("aio-nr") <= pool / 2 + 1024, "{}", number("aio-nr"));
+    world.runtime.destroy(&hungry).await.unwrap();
+    let (machine, guest) = world.create().await;
+    let said = guest.sh("user", take).await;
+    assert!(said.out.starts_with("read"), "{said:?}");
+    world.runtime.destroy(&machine).await.unwrap();
+}
+
 #[tokio::test]
 async fn the_host_shows_through_nowhere() {
     let world = World::new();

@@ -13,7 +13,7 @@ use motu_packages::ids::plainly;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::Deserialize;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -21,6 +21,8 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 
 /// How long a program may take on a busy host.
 const PATIENCE_SECONDS: i64 = 60;
+/// Where programs are when the daemon's search path leaves them out.
+const PLACES: [&str; 4] = ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin"];
 /// How much of a program's output is read.
 const SAID_MAX: u64 = 64 * 1024;
 /// The log file of a call, in its working directory.
@@ -33,6 +35,8 @@ pub const PID_FILE: &str = "pid";
 pub enum OciError {
     #[error("the program {program} is not installed")]
     Missing { program: String },
+    #[error("[gvisor] program is {}, and there is no such program", path.display())]
+    Misnamed { path: PathBuf },
     #[error("{program} {verb} failed ({status}): {said}")]
     Failed {
         program: String,
@@ -93,21 +97,44 @@ pub struct State {
     pub pid: i32,
 }
 
+/// What a program has printed.
+struct Heard {
+    out: String,
+    errors: String,
+}
+
 impl Program {
-    /// Finds a program in the system directories.
+    /// Finds a program in the search path, then in the system directories.
     pub fn find(name: &str) -> Result<Program, OciError> {
-        ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin"]
-            .iter()
-            .map(|dir| Path::new(dir).join(name))
-            .find(|path| path.is_file())
-            .map(|path| Program {
-                path,
-                options: Vec::new(),
-                within: Vec::new(),
-            })
+        Program::find_in(&std::env::var_os("PATH").unwrap_or_default(), name)
+    }
+
+    fn find_in(path: &OsStr, name: &str) -> Result<Program, OciError> {
+        std::env::split_paths(path)
+            // A relative directory would depend on where the daemon was started.
+            .filter(|dir| dir.is_absolute())
+            .chain(PLACES.iter().map(PathBuf::from))
+            .map(|dir| dir.join(name))
+            .find_map(Program::at)
             .ok_or_else(|| OciError::Missing {
                 program: name.to_string(),
             })
+    }
+
+    /// The program that the operator names.
+    pub fn named(path: &Path) -> Result<Program, OciError> {
+        Program::at(path.to_path_buf()).ok_or_else(|| OciError::Misnamed {
+            path: path.to_path_buf(),
+        })
+    }
+
+    fn at(path: PathBuf) -> Option<Program> {
+        let runs = rustix::fs::access(&path, rustix::fs::Access::EXEC_OK).is_ok();
+        (path.is_file() && runs).then_some(Program {
+            path,
+            options: Vec::new(),
+            within: Vec::new(),
+        })
     }
 
     #[must_use]
@@ -140,7 +167,9 @@ impl Program {
     pub fn knows(&self, option: &str) -> Result<bool, OciError> {
         let mut command = self.bare();
         command.arg("flags");
-        let said = self.answer(command, "flags")?;
+        let Heard { out, errors } = self.hear(command, "flags")?;
+        // `runsc` prints the list where errors belong.
+        let said = format!("{out}\n{errors}");
         let option = format!("-{option}");
         Ok(said
             .lines()
@@ -288,13 +317,20 @@ impl Program {
     }
 
     /// Runs a command to its end and returns its output.
-    fn answer(&self, mut command: Command, verb: &'static str) -> Result<String, OciError> {
+    fn answer(&self, command: Command, verb: &'static str) -> Result<String, OciError> {
+        self.hear(command, verb).map(|heard| heard.out)
+    }
+
+    fn hear(&self, mut command: Command, verb: &'static str) -> Result<Heard, OciError> {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = self.spawn(command)?;
         let status = self.wait(&mut child, verb)?;
-        let errors = child.stderr.take();
-        self.judge(verb, status, || errors.map_or_else(String::new, heard))?;
-        Ok(child.stdout.take().map_or_else(String::new, heard))
+        let errors = child.stderr.take().map_or_else(String::new, heard);
+        self.judge(verb, status, || errors.clone())?;
+        Ok(Heard {
+            out: child.stdout.take().map_or_else(String::new, heard),
+            errors,
+        })
     }
 
     fn spawn(&self, mut command: Command) -> Result<Child, OciError> {
@@ -375,4 +411,57 @@ fn heard(from: impl Read) -> String {
     // Keep what was read before a failure.
     let _ = from.take(SAID_MAX).read_to_end(&mut bytes);
     String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    #[test]
+    fn options_are_found_wherever_they_are_printed() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("runsc");
+        for to in ["1", "2"] {
+            let text =
+                format!("#!/bin/sh\nprintf '  -allow-suid\\n\\tallows\\n  -debug\\n' >&{to}\n");
+            std::fs::write(&path, text).unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+            let program = Program::named(&path).unwrap();
+            assert!(program.knows("allow-suid").unwrap(), "{to}");
+            assert!(!program.knows("allow").unwrap(), "{to}");
+        }
+    }
+
+    #[test]
+    fn a_program_is_the_first_of_the_path_that_can_be_run() {
+        let place = tempfile::tempdir().unwrap();
+        let dir = |name: &str| place.path().join(name);
+        for (name, mode) in [("one", 0o644), ("two", 0o755), ("three", 0o755)] {
+            std::fs::create_dir(dir(name)).unwrap();
+            let file = dir(name).join("runsc-of-ours");
+            std::fs::write(&file, "").unwrap();
+            std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
+        }
+        let path = std::env::join_paths(["one", "two", "three"].map(dir)).unwrap();
+        let found = Program::find_in(&path, "runsc-of-ours").unwrap();
+        assert_eq!(found.path, dir("two").join("runsc-of-ours"));
+        // The usual directories come after it.
+        assert!(Program::find_in(&path, "sh").is_ok());
+        let error = Program::find_in(&path, "runsc-of-nobody").unwrap_err();
+        assert!(matches!(error, OciError::Missing { .. }), "{error}");
+    }
+
+    #[test]
+    fn a_program_that_is_named_is_there_or_that_is_said() {
+        let shell = Program::named(Path::new("/bin/sh")).unwrap();
+        assert_eq!(shell.path, Path::new("/bin/sh"));
+        for none in ["/bin", "/etc/passwd", "/nowhere/runsc"] {
+            let error = Program::named(Path::new(none)).unwrap_err().to_string();
+            assert!(
+                error.contains("[gvisor] program") && error.contains(none),
+                "{error}"
+            );
+        }
+    }
 }

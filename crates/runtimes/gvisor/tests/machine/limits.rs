@@ -236,3 +236,19 @@ async fn a_bomb_that_multiplies_is_outlived() {
         assert!(!world.runtime.alive(&machine).await);
     }
 }
+
+#[tokio::test]
+async fn programs_are_told_of_as_many_processors_as_the_machine_has() {
+    let world = World::new();
+    let host = std::thread::available_parallelism().unwrap().get() as u64;
+    for vcpus in 1..=host.min(2) {
+        let mut spec = world.spec();
+        spec.limits.vcpu_count = ask(vcpus);
+        let (machine, guest) = world.create_from(&spec).await;
+        for user in ["root", "user"] {
+            let said = guest.sh(user, "nproc").await;
+            assert_eq!(said.out.trim(), vcpus.to_string(), "as {user}: {said:?}");
+        }
+        world.runtime.destroy(&machine).await.unwrap();
+    }
+}

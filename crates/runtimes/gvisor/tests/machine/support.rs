@@ -113,6 +113,7 @@ impl World {
             guest: guest.into(),
             home: home.path().to_path_buf(),
             usual_disk_mib: DISK_MIB,
+            program: None,
         });
         World {
             runtime,

@@ -57,6 +57,13 @@ pub(super) async fn answer(
             return Err(Failed::unsupported("copy whole trees", NO_CALL));
         }
         Verb::Symlink(_) => return Err(Failed::unsupported("make symbolic links", NO_CALL)),
+        Verb::DoneAs(_) => {
+            return Err(Failed::unsupported("look after files as a user", NO_CALL));
+        }
+        Verb::Long(_) => {
+            let what = "start a command that is longer than 256 KiB or has input";
+            return Err(Failed::unsupported(what, NO_CALL));
+        }
         _ => return Err(Failed::unsupported("do that", NO_CALL)),
     };
     one(&stream.tx, entry).await

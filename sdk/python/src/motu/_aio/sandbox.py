@@ -15,50 +15,64 @@ from .streams import AsyncStream
 
 
 class AsyncFiles:
-    """The files of a machine. Paths are absolute."""
+    """The files of a machine. Paths are absolute.
+
+    With a `user` it is done with the rights of that user, whose new files are; without one, with those of root.
+    """
 
     def __init__(self, motu: AsyncMotu, sandbox_id: str) -> None:
         self._motu = motu
         self._id = sandbox_id
 
-    async def write(self, path: str | os.PathLike[str], content: str | bytes, *, mode: str | None = None) -> types.FileEntry:
+    async def write(
+        self,
+        path: str | os.PathLike[str],
+        content: str | bytes,
+        *,
+        mode: str | None = None,
+        user: str | None = None,
+    ) -> types.FileEntry:
         """Write a whole file, with the directories it needs."""
         data = content.encode() if isinstance(content, str) else content
-        return await self._motu.write_file(self._id, path, data, mode=mode)
+        return await self._motu.write_file(self._id, path, data, mode=mode, user=user)
 
-    async def read(self, path: str | os.PathLike[str]) -> bytes:
-        return await self._motu.read_file(self._id, path)
+    async def read(self, path: str | os.PathLike[str], *, user: str | None = None) -> bytes:
+        return await self._motu.read_file(self._id, path, user=user)
 
-    async def read_text(self, path: str | os.PathLike[str]) -> str:
-        return (await self.read(path)).decode()
+    async def read_text(self, path: str | os.PathLike[str], *, user: str | None = None) -> str:
+        return (await self.read(path, user=user)).decode()
 
-    async def list(self, path: str | os.PathLike[str]) -> list[types.FileEntry]:
+    async def list(self, path: str | os.PathLike[str], *, user: str | None = None) -> list[types.FileEntry]:
         """All that is in a directory."""
-        page = await self._motu.list_files(self._id, path)
+        page = await self._motu.list_files(self._id, path, user=user)
         entries = page.entries
         while page.next is not None:
-            page = await self._motu.list_files(self._id, path, after=page.next)
+            page = await self._motu.list_files(self._id, path, after=page.next, user=user)
             entries += page.entries
         return entries
 
-    async def stat(self, path: str | os.PathLike[str]) -> types.FileEntry:
-        return await self._motu.stat(self._id, path)
+    async def stat(self, path: str | os.PathLike[str], *, user: str | None = None) -> types.FileEntry:
+        return await self._motu.stat(self._id, path, user=user)
 
-    async def exists(self, path: str | os.PathLike[str]) -> bool:
+    async def exists(self, path: str | os.PathLike[str], *, user: str | None = None) -> bool:
         try:
-            await self.stat(path)
-        except errors.NotFoundError:
+            await self.stat(path, user=user)
+        except errors.NoSuchUserError:
+            raise
+        except (errors.NotFoundError, errors.PathNotADirectoryError):
             return False
         return True
 
-    async def mkdir(self, path: str | os.PathLike[str]) -> types.FileEntry:
-        return await self._motu.mkdir(self._id, path)
+    async def mkdir(self, path: str | os.PathLike[str], *, user: str | None = None) -> types.FileEntry:
+        return await self._motu.mkdir(self._id, path, user=user)
 
-    async def move(self, source: str | os.PathLike[str], target: str | os.PathLike[str]) -> types.FileEntry:
-        return await self._motu.move_file(self._id, source, target)
+    async def move(
+        self, source: str | os.PathLike[str], target: str | os.PathLike[str], *, user: str | None = None
+    ) -> types.FileEntry:
+        return await self._motu.move_file(self._id, source, target, user=user)
 
-    async def remove(self, path: str | os.PathLike[str], *, recursive: bool = False) -> None:
-        await self._motu.remove_file(self._id, path, recursive=recursive)
+    async def remove(self, path: str | os.PathLike[str], *, recursive: bool = False, user: str | None = None) -> None:
+        await self._motu.remove_file(self._id, path, recursive=recursive, user=user)
 
 
 class AsyncProcess:
@@ -98,16 +112,21 @@ class AsyncCommands:
         max_output_bytes: int | None = None,
         *,
         env: Mapping[str, str] | None = None,
+        input: str | bytes | None = None,
         user: str | None = None,
         workdir: str | None = None,
     ) -> types.ExecResult:
-        """Run one command to its end. A string is a script for the shell, a sequence a program and its arguments."""
+        """Run one command to its end. A string is a script for the shell, a sequence a program and its arguments.
+
+        `input` is what its standard input holds. A program that was not started at all has `not_started`.
+        """
         return await self._motu.exec(
             self._id,
             command,
             timeout_seconds=timeout_seconds,
             max_output_bytes=max_output_bytes,
             env=env,
+            input=input,
             user=user,
             workdir=workdir,
         )

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from .. import _wire as wire
 from .. import errors, types
+from .._fields import with_beside
 from .._tasks import sync_sleep
 from .._verbs import Verbs
 from ..network import NetworkInfo
@@ -124,6 +125,23 @@ class Motu(Verbs):
             allow_host_compat=allow_host_compat,
             **more,
         )
+
+    def delete_workspace(self, workspace_id: str) -> types.Workspace:
+        """Delete a workspace and all that is in it."""
+        return with_beside(super().delete_workspace(workspace_id), deleted=True)
+
+    def delete_snapshot(self, workspace_id: str, snapshot_name: str) -> types.Snapshot:
+        """Delete a snapshot."""
+        return with_beside(super().delete_snapshot(workspace_id, snapshot_name), deleted=True)
+
+    def reset_workspace(self, workspace_id: str, *, snapshot: str = "baseline") -> types.Workspace:
+        """Throw the root away and restore /workspace."""
+        reset = super().reset_workspace(workspace_id, snapshot=snapshot)
+        return with_beside(reset, workspace_reset={"snapshot_name": snapshot})
+
+    def close_shell(self, workspace_id: str, shell_id: str) -> types.Shell:
+        """End a shell, and what runs in it."""
+        return with_beside(super().close_shell(workspace_id, shell_id), closed=True)
 
     def start_vm(self, vm_id: str) -> types.Sandbox:
         """Start a machine that was stopped."""

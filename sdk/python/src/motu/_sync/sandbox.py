@@ -16,50 +16,64 @@ from .streams import Stream
 
 
 class Files:
-    """The files of a machine. Paths are absolute."""
+    """The files of a machine. Paths are absolute.
+
+    With a `user` it is done with the rights of that user, whose new files are; without one, with those of root.
+    """
 
     def __init__(self, motu: Motu, sandbox_id: str) -> None:
         self._motu = motu
         self._id = sandbox_id
 
-    def write(self, path: str | os.PathLike[str], content: str | bytes, *, mode: str | None = None) -> types.FileEntry:
+    def write(
+        self,
+        path: str | os.PathLike[str],
+        content: str | bytes,
+        *,
+        mode: str | None = None,
+        user: str | None = None,
+    ) -> types.FileEntry:
         """Write a whole file, with the directories it needs."""
         data = content.encode() if isinstance(content, str) else content
-        return self._motu.write_file(self._id, path, data, mode=mode)
+        return self._motu.write_file(self._id, path, data, mode=mode, user=user)
 
-    def read(self, path: str | os.PathLike[str]) -> bytes:
-        return self._motu.read_file(self._id, path)
+    def read(self, path: str | os.PathLike[str], *, user: str | None = None) -> bytes:
+        return self._motu.read_file(self._id, path, user=user)
 
-    def read_text(self, path: str | os.PathLike[str]) -> str:
-        return (self.read(path)).decode()
+    def read_text(self, path: str | os.PathLike[str], *, user: str | None = None) -> str:
+        return (self.read(path, user=user)).decode()
 
-    def list(self, path: str | os.PathLike[str]) -> list[types.FileEntry]:
+    def list(self, path: str | os.PathLike[str], *, user: str | None = None) -> list[types.FileEntry]:
         """All that is in a directory."""
-        page = self._motu.list_files(self._id, path)
+        page = self._motu.list_files(self._id, path, user=user)
         entries = page.entries
         while page.next is not None:
-            page = self._motu.list_files(self._id, path, after=page.next)
+            page = self._motu.list_files(self._id, path, after=page.next, user=user)
             entries += page.entries
         return entries
 
-    def stat(self, path: str | os.PathLike[str]) -> types.FileEntry:
-        return self._motu.stat(self._id, path)
+    def stat(self, path: str | os.PathLike[str], *, user: str | None = None) -> types.FileEntry:
+        return self._motu.stat(self._id, path, user=user)
 
-    def exists(self, path: str | os.PathLike[str]) -> bool:
+    def exists(self, path: str | os.PathLike[str], *, user: str | None = None) -> bool:
         try:
-            self.stat(path)
-        except errors.NotFoundError:
+            self.stat(path, user=user)
+        except errors.NoSuchUserError:
+            raise
+        except (errors.NotFoundError, errors.PathNotADirectoryError):
             return False
         return True
 
-    def mkdir(self, path: str | os.PathLike[str]) -> types.FileEntry:
-        return self._motu.mkdir(self._id, path)
+    def mkdir(self, path: str | os.PathLike[str], *, user: str | None = None) -> types.FileEntry:
+        return self._motu.mkdir(self._id, path, user=user)
 
-    def move(self, source: str | os.PathLike[str], target: str | os.PathLike[str]) -> types.FileEntry:
-        return self._motu.move_file(self._id, source, target)
+    def move(
+        self, source: str | os.PathLike[str], target: str | os.PathLike[str], *, user: str | None = None
+    ) -> types.FileEntry:
+        return self._motu.move_file(self._id, source, target, user=user)
 
-    def remove(self, path: str | os.PathLike[str], *, recursive: bool = False) -> None:
-        self._motu.remove_file(self._id, path, recursive=recursive)
+    def remove(self, path: str | os.PathLike[str], *, recursive: bool = False, user: str | None = None) -> None:
+        self._motu.remove_file(self._id, path, recursive=recursive, user=user)
 
 
 class Process:
@@ -99,16 +113,21 @@ class Commands:
         max_output_bytes: int | None = None,
         *,
         env: Mapping[str, str] | None = None,
+        input: str | bytes | None = None,
         user: str | None = None,
         workdir: str | None = None,
     ) -> types.ExecResult:
-        """Run one command to its end. A string is a script for the shell, a sequence a program and its arguments."""
+        """Run one command to its end. A string is a script for the shell, a sequence a program and its arguments.
+
+        `input` is what its standard input holds. A program that was not started at all has `not_started`.
+        """
         return self._motu.exec(
             self._id,
             command,
             timeout_seconds=timeout_seconds,
             max_output_bytes=max_output_bytes,
             env=env,
+            input=input,
             user=user,
             workdir=workdir,
         )
