@@ -97,13 +97,13 @@ hosts:
 	tools/hosts/qemu
 	tools/hosts/table
 
-arm64:
 peers:
 	@tools/setup
 	cargo build --release -p motu
 	tools/peers/wrenn target/release/motu
 	tools/peers/pyro target/release/motu
 
+arm64:
 	@tools/room 8
 	@tools/setup arm64
 	tools/hosts/arm64

@@ -142,12 +142,12 @@ impl Gate<'_> {
             idle_seconds,
             on_idle: request.on_idle,
             paused: None,
+            labels: request.labels,
         };
         Ok(Admitted {
             named: request.sandbox_id.is_some(),
             launch: Launch {
                 environment: sandbox.environment.clone(),
-            labels: request.labels,
                 root: root.path,
                 wants_sudo: root.wants_sudo,
                 limits,
@@ -483,6 +483,33 @@ fn check_workdir(workdir: &str) -> Result<()> {
         })
 }
 
+/// Refuses what the kernel would: one argument or variable that is too long for it.
+fn check_each(program: &Program) -> Result<()> {
+    let limit = &limits::ARGUMENT_BYTES;
+    let arguments: Vec<usize> = match program.mode {
+        ExecMode::Argv => program.command.iter().map(String::len).collect(),
+        // The shell gets the script and its quoted words as one argument.
+        ExecMode::Shell => vec![program.command.iter().map(|word| word.len() + 3).sum()],
+    };
+    let variables = program
+        .env
+        .iter()
+        .map(|(name, value)| name.len() + 1 + value.len());
+    match arguments
+        .into_iter()
+        .chain(variables)
+        .find(|size| *size as u64 > limit.max)
+    {
+        None => Ok(()),
+        Some(size) => Err(Error::limit(format!(
+            "one argument or variable is {size} bytes; {} is {}",
+            limit.name, limit.max
+        ))
+        .hint("give it to the command on standard input, or write it to a file in the sandbox")
+        .details(serde_json::json!({"limit": limit.name, "max": limit.max}))),
+    }
+}
+
 /// How a command is followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Follow {
@@ -511,34 +538,9 @@ pub fn command(config: &Config, request: ExecRequest, follow: Follow) -> Result<
         ))
         .hint("write large data to a file in the sandbox and pass its path"));
     }
+    check_each(&program)?;
+    let input = program.input()?;
     if program.command.iter().any(|word| word.contains('\0')) {
-/// Refuses what the kernel would: one argument or variable that is too long for it.
-fn check_each(program: &Program) -> Result<()> {
-    let limit = &limits::ARGUMENT_BYTES;
-    let arguments: Vec<usize> = match program.mode {
-        ExecMode::Argv => program.command.iter().map(String::len).collect(),
-        // The shell gets the script and its quoted words as one argument.
-        ExecMode::Shell => vec![program.command.iter().map(|word| word.len() + 3).sum()],
-    };
-    let variables = program
-        .env
-        .iter()
-        .map(|(name, value)| name.len() + 1 + value.len());
-    match arguments
-        .into_iter()
-        .chain(variables)
-        .find(|size| *size as u64 > limit.max)
-    {
-        None => Ok(()),
-        Some(size) => Err(Error::limit(format!(
-            "one argument or variable is {size} bytes; {} is {}",
-            limit.name, limit.max
-        ))
-        .hint("give it to the command on standard input, or write it to a file in the sandbox")
-        .details(serde_json::json!({"limit": limit.name, "max": limit.max}))),
-    }
-}
-
         return Err(Error::invalid("the command contains a NUL byte"));
     }
     if let Some(workdir) = &program.workdir {
@@ -564,11 +566,10 @@ fn check_each(program: &Program) -> Result<()> {
             rows: size.rows.into(),
         }),
         stdin: program.stdin,
+        input,
         tag: request.tag.unwrap_or_default(),
         timeout_ms: timeout_ms(config, program.timeout_seconds, request.no_timeout, follow)?,
         ring_bytes: ring as u32,
-    check_each(&program)?;
-    let input = program.input()?;
         follow: follow == Follow::Foreground,
         lossless: follow == Follow::Foreground,
         kill_on_reset: follow == Follow::Foreground,
@@ -591,4 +592,3 @@ fn timeout_ms(config: &Config, asked: Option<u64>, none: bool, follow: Follow) -
         limits::TIMEOUT_SECONDS.resolve(Some(asked.unwrap_or(config.defaults.timeout_seconds)))?;
     Ok(seconds * 1000)
 }
-        input,
