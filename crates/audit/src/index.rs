@@ -14,8 +14,10 @@ use std::io::{self, Read as _};
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
-/// How a file of an index begins.
+/// How a file of an index begins: this, the length of its segment, how many of its calls changed
+/// something and how many failed, and the sum of that.
 const MAGIC: &[u8; 16] = b"motu call index1";
+const HEAD_BYTES: usize = 16 + 8 + 4 + 4 + SUM_BYTES;
 const SUM_BYTES: usize = 8;
 const ENTRY_BYTES: usize = 28;
 /// Most bytes read of one segment or index; none written here is longer.
@@ -180,6 +182,35 @@ impl Entry {
     }
 }
 
+/// What the head of a stored index says.
+#[derive(Clone, Copy, Debug)]
+struct Head {
+    changes: u32,
+    failed: u32,
+}
+
+impl Head {
+    /// The head of the index of a segment of this length, if it is whole.
+    fn parse(bytes: &[u8; HEAD_BYTES], length: u64) -> Option<Head> {
+        let (content, stated) = bytes.split_at(HEAD_BYTES - SUM_BYTES);
+        if sum(content).to_le_bytes() != *stated {
+            return None;
+        }
+        let rest = content.strip_prefix(MAGIC)?;
+        let (changes, failed) = rest
+            .strip_prefix(&length.to_le_bytes())?
+            .split_first_chunk::<4>()?;
+        Some(Head {
+            changes: u32::from_le_bytes(*changes),
+            failed: u32::from_le_bytes(failed.try_into().ok()?),
+        })
+    }
+
+    fn may_have(self, want: &Want) -> bool {
+        !((want.changes && self.changes == 0) || (want.failed && self.failed == 0))
+    }
+}
+
 impl Index {
     /// Of the bytes of a segment. Lines that are no records are passed over.
     pub fn of_bytes(first: u64, bytes: &[u8]) -> Index {
@@ -220,12 +251,13 @@ impl Index {
         }
     }
 
-    /// Of a sealed segment: as it is stored, or made again and stored.
-    pub fn of_segment(segment: &Segment) -> io::Result<Index> {
+    /// Of a sealed segment: as it is stored, or made again and stored. Nothing if it has nothing of
+    /// what is wanted.
+    fn of_segment(segment: &Segment, want: &Want) -> io::Result<Index> {
         let path = segment.path.with_extension("index");
         let length = segment.path.metadata()?.len();
-        if let Ok(stored) = read(&path)
-            && let Some(index) = Index::parse(&stored, length)
+        if let Ok(stored) = Index::stored(&path, length, want)
+            && let Some(index) = stored
         {
             return Ok(index);
         }
@@ -245,9 +277,28 @@ impl Index {
         std::fs::rename(new, path)
     }
 
+    /// Reads a stored index; no more of it than its head where that says that nothing is wanted.
+    fn stored(path: &Path, length: u64, want: &Want) -> io::Result<Option<Index>> {
+        let file = File::open(path)?;
+        let mut head = [0; HEAD_BYTES];
+        file.read_exact_at(&mut head, 0)?;
+        match Head::parse(&head, length) {
+            None => Ok(None),
+            Some(head) if !head.may_have(want) => Ok(Some(Index::default())),
+            Some(_) => Ok(Index::parse(&read(path)?, length)),
+        }
+    }
+
     fn to_bytes(&self, length: u64) -> Vec<u8> {
+        let count = |is: fn(&&Entry) -> bool| {
+            let count = self.entries.iter().filter(is).count();
+            u32::try_from(count).unwrap_or(u32::MAX)
+        };
         let mut bytes = MAGIC.to_vec();
         bytes.extend(length.to_le_bytes());
+        bytes.extend(count(|entry| entry.flags & READS == 0).to_le_bytes());
+        bytes.extend(count(|entry| entry.flags & FAILED != 0).to_le_bytes());
+        bytes.extend(sum(&bytes).to_le_bytes());
         for number in self.entries.iter().flat_map(Entry::numbers) {
             bytes.extend(number.to_le_bytes());
         }
@@ -262,8 +313,8 @@ impl Index {
         if sum(content).to_le_bytes() != *stated {
             return None;
         }
-        let entries = content.strip_prefix(MAGIC)?;
-        let entries = entries.strip_prefix(&length.to_le_bytes())?;
+        let (head, entries) = content.split_first_chunk()?;
+        Head::parse(head, length)?;
         let entries = entries.chunks_exact(ENTRY_BYTES).map(|entry| {
             let number = |at: usize| {
                 let bytes = &entry[at * 4..at * 4 + 4];
@@ -351,7 +402,7 @@ impl Calls {
             if want.before.is_some_and(|before| segment.first >= before) {
                 continue;
             }
-            let index = match Index::of_segment(segment) {
+            let index = match Index::of_segment(segment, want) {
                 // Its time was over meanwhile.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 index => index?,

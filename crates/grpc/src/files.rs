@@ -115,7 +115,16 @@ impl Agent {
     pub async fn make_dir(self, message: MakeDirRequest) -> Result<MakeDirResponse> {
         let id = ask::sandbox(&message.sandbox_id)?;
         let path = ask::path(message.path)?;
-        let made = self.mkdir(&id, MakeDirectory { path, mode: None, user: None }).await?;
+        let made = self
+            .mkdir(
+                &id,
+                MakeDirectory {
+                    path,
+                    mode: None,
+                    user: None,
+                },
+            )
+            .await?;
         Ok(MakeDirResponse {
             entry: Some(entry(made)),
         })

@@ -28,8 +28,8 @@ mod sys;
 mod view;
 
 pub use plan::{
-    AskedCalls, ControlGroups, Disk, GuestStart, IdMap, IdRange, Inner, Mapper, Namespaces, Outer, Plan,
-    RestrictSpec, Upper, WORKSPACE_LAYERS, WorkspaceDirs,
+    AskedCalls, ControlGroups, Disk, GuestStart, IdMap, IdRange, Inner, Mapper, Namespaces, Outer,
+    Plan, RestrictSpec, Upper, WORKSPACE_LAYERS, WorkspaceDirs,
 };
 pub use report::{Failure, Report};
 

@@ -91,7 +91,7 @@ async fn a_dormant_workspace_is_whole_at_its_next_use() {
     let mut names: Vec<_> = summaries
         .map(|one| (one.name.clone(), one.state, one.command_count))
         .collect();
-    names.sort();
+    names.sort_by(|a, b| a.0.cmp(&b.0));
     let named = |id: &str| (Some(format!("called {id}")), State::Stopped, 1);
     assert_eq!(names, [named("one"), named("two")]);
     let page = motu_core::Page {

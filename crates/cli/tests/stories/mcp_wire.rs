@@ -120,7 +120,7 @@ fn tool(id: u64, name: &str, arguments: Value) -> Value {
     json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params})
 }
 
-fn of<'a>(answers: &'a [Value], id: u64) -> &'a Value {
+fn of(answers: &[Value], id: u64) -> &Value {
     let found = answers
         .iter()
         .find(|answer| answer["id"] == id && answer["method"].is_null());

@@ -260,7 +260,16 @@ fn links_and_modes_are_what_they_are_elsewhere() {
         assert_eq!(made.await.exit_code, 0);
         let stat = async |name: &str, follow| {
             let path = path(&sandbox, name);
-            life.engine.stat(id, StatFile { path, follow, user: None }).await
+            life.engine
+                .stat(
+                    id,
+                    StatFile {
+                        path,
+                        follow,
+                        user: None,
+                    },
+                )
+                .await
         };
         let link = stat("link", false).await.expect("a link");
         assert_eq!(link.kind, FileType::Symlink);

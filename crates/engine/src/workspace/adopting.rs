@@ -46,7 +46,7 @@ impl Workspaces {
             let row = self.sandboxes.shared.store.workspace(id).await?;
             let row = match row {
                 Some(row) => Some(row),
-                None => self.from_record(id).await?,
+                None => self.row_beside(id).await?,
             };
             let handle = self.sandboxes.get(id).await?;
             match (row, handle) {
@@ -118,14 +118,14 @@ impl Workspaces {
         let mut found = Vec::new();
         for (id, _) in record::kept(&self.sandboxes.shared.home) {
             if !known.contains(&id) && self.sandboxes.table.has(&id) {
-                found.extend(self.from_record(&id).await?);
+                found.extend(self.row_beside(&id).await?);
             }
         }
         Ok(found)
     }
 
     /// A workspace's row from the record beside its disks, stored again.
-    async fn from_record(&self, id: &WorkspaceId) -> Result<Option<WorkspaceRow>> {
+    async fn row_beside(&self, id: &WorkspaceId) -> Result<Option<WorkspaceRow>> {
         let dir = self.sandboxes.shared.home.kept(id);
         let Some(beside) = record::read_workspace(&dir).into_record() else {
             return Ok(None);
