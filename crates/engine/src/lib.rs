@@ -36,6 +36,7 @@ mod clock;
 mod copy_tree;
 mod directory;
 mod doctor;
+mod dormant;
 mod driver;
 mod egress;
 mod engine;

@@ -396,7 +396,7 @@ impl Service for Engine {
         let session = guest!(self, id, guest => guest.start(start))?;
         let events = shown::redacted(&self.sandboxes.commands, session.events, pace);
         let events = handle.beyond().redacted(events, pace);
-        Ok(explained(ExecSession::new(events, session.input), handle))
+        Ok(handle.explained(ExecSession::new(events, session.input)))
     }
 
     async fn exec_background(
@@ -438,7 +438,7 @@ impl Service for Engine {
                 handle.beyond().redacted(events, pace)
             }
         };
-        Ok(explained(ExecSession::new(events, session.input), handle))
+        Ok(handle.explained(ExecSession::new(events, session.input)))
     }
 
     async fn list_processes(&self, id: &SandboxId) -> Result<ProcessList> {
@@ -587,18 +587,4 @@ impl Service for Engine {
             Err(error) => Err(handle.explain_soon(error).await),
         }
     }
-}
-
-/// Wraps a session so that a broken connection is reported as the state of the sandbox.
-fn explained(session: ExecSession, handle: std::sync::Arc<crate::driver::Handle>) -> ExecSession {
-    let events = session.events.then(move |event| {
-        let handle = handle.clone();
-        async move {
-            match event {
-                Ok(event) => Ok(event),
-                Err(error) => Err(handle.explain_soon(error).await),
-            }
-        }
-    });
-    ExecSession::new(events.boxed(), session.input)
 }

@@ -11,6 +11,15 @@ use motu_core::files::{
 };
 use motu_core::{Error, ErrorKind, Service as _};
 
+/// What is at the end of a path, as whoever the machine's commands run as.
+fn followed(path: GuestPath) -> StatFile {
+    StatFile {
+        path,
+        follow: true,
+        user: None,
+    }
+}
+
 fn names(page: &FilePage) -> Vec<&str> {
     page.entries
         .iter()
@@ -84,14 +93,7 @@ pub async fn stat_tells_kind_size_and_mode(life: Life) {
     written.await.expect("written");
     let file = life
         .engine
-        .stat(
-            id,
-            StatFile {
-                path: path(&sandbox, "dir/file"),
-                follow: true,
-                user: None,
-            },
-        )
+        .stat(id, followed(path(&sandbox, "dir/file")))
         .await;
     let file = file.expect("a file");
     assert_eq!(
@@ -104,17 +106,7 @@ pub async fn stat_tells_kind_size_and_mode(life: Life) {
         file.modified_at.as_millisecond() > 1_600_000_000_000,
         "{file:?}"
     );
-    let dir = life
-        .engine
-        .stat(
-            id,
-            StatFile {
-                path: path(&sandbox, "dir"),
-                follow: true,
-                user: None,
-            },
-        )
-        .await;
+    let dir = life.engine.stat(id, followed(path(&sandbox, "dir"))).await;
     assert_eq!(dir.expect("a directory").kind, FileType::Directory);
     let made = life
         .engine
@@ -137,19 +129,7 @@ pub async fn a_missing_file_is_not_found(life: Life) {
     let engine = &life.engine;
     let none = || path(&sandbox, "none");
     refused(ErrorKind::NotFound, life.read(&sandbox, "none").await);
-    refused(
-        ErrorKind::NotFound,
-        engine
-            .stat(
-                id,
-                StatFile {
-                    path: none(),
-                    follow: true,
-                    user: None,
-                },
-            )
-            .await,
-    );
+    refused(ErrorKind::NotFound, engine.stat(id, followed(none())).await);
     refused(
         ErrorKind::NotFound,
         engine

@@ -6,8 +6,10 @@ use crate::clock::{self, Deadline};
 use crate::guest::{Guest, taken_away};
 use crate::lifecycle::{self, Decision, Refusal, Request};
 use crate::rings::Rings;
+use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;
+use motu_core::exec::ExecSession;
 use motu_core::hint;
 use motu_core::hint::{field, verb};
 use motu_core::runtime::{AT_LIMIT, Kept, Machine, MachineSpec};
@@ -265,6 +267,20 @@ impl Handle {
             let _ = tokio::time::timeout(Duration::from_millis(500), ended).await;
         }
         self.explain(error)
+    }
+
+    /// A session in which a broken connection is reported as the state of the sandbox.
+    pub(crate) fn explained(self: Arc<Self>, session: ExecSession) -> ExecSession {
+        let events = session.events.then(move |event| {
+            let handle = self.clone();
+            async move {
+                match event {
+                    Ok(event) => Ok(event),
+                    Err(error) => Err(handle.explain_soon(error).await),
+                }
+            }
+        });
+        ExecSession::new(events.boxed(), session.input)
     }
 
     pub async fn pause(&self) -> Result<Sandbox> {

@@ -13,12 +13,10 @@
 //!   copying    the disks, for a backup
 //!   network    the rules and their gateway
 //!   table      all of them, and which are dormant; order is that of their lists
-//!   dormant    what is known of a dormant one
 //! ```
 
 mod changing;
 mod copying;
-mod dormant;
 mod handle;
 mod looking;
 mod making;
@@ -30,8 +28,6 @@ mod table;
 pub use crate::launch::Launch;
 pub(crate) use crate::launch::expiry;
 pub(crate) use changing::BEING_RESET;
-pub use dormant::Dormant;
-pub(crate) use dormant::{LaunchBrief, SandboxBrief};
 pub use handle::{Handle, Prepare, refused};
 pub use making::Origin;
 pub(crate) use making::identity;
@@ -40,6 +36,7 @@ pub use table::{Bounds, Table};
 pub(crate) use table::{Listed, Whereabouts};
 
 use crate::clock::{self, Deadline, Now};
+use crate::dormant::Dormant;
 use crate::egress::Gateways;
 use crate::home::Home;
 use crate::kept::Baselines;

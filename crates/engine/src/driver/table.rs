@@ -4,8 +4,8 @@
 //! store, and here what lists, quotas and names need ([`Dormant`]). It is woken by the next use.
 
 use super::Handle;
-use super::dormant::{Counted, Dormant};
 use super::order::{Age, Order};
+use crate::dormant::{Counted, Dormant};
 use crate::quota::{self, Claim};
 use motu_core::config::QuotaConfig;
 use motu_core::hint;

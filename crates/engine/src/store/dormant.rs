@@ -4,7 +4,7 @@ use super::Store;
 use super::reading::{lossy, parsed};
 use super::rows::{SandboxRow, Stored, decode};
 use super::workspaces::{WorkspaceRow, other_row};
-use crate::driver::{Dormant, LaunchBrief, SandboxBrief};
+use crate::dormant::{Dormant, LaunchBrief, SandboxBrief};
 use motu_core::sandbox::{Sandbox, State};
 use motu_core::workspace::{WorkspaceId, WorkspaceSummary};
 use motu_core::{Isolation, Result, SandboxId};

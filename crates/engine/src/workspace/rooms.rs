@@ -2,7 +2,8 @@
 
 use super::Workspaces;
 use super::room::Room;
-use crate::driver::{Dormancy, Dormant, Handle, Whereabouts};
+use crate::dormant::Dormant;
+use crate::driver::{Dormancy, Handle, Whereabouts};
 use motu_core::SandboxId;
 use motu_core::workspace::WorkspaceId;
 use std::collections::{BTreeMap, HashMap};

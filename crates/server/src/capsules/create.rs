@@ -1,6 +1,6 @@
 //! Making a capsule: what a request that names little means, and what has to be pulled for it.
 
-use super::shapes::{Capsule, MADE_HERE, NewCapsule};
+use super::shapes::{Capsule, MADE_HERE, MEMORY_MIB, MINIMAL, NewCapsule};
 use super::{Answer, Desk, desk};
 use crate::app::App;
 use crate::extract::{Introduced, read_json};
@@ -14,11 +14,6 @@ use motu_core::size::Size;
 use motu_core::template::Template;
 use motu_core::{Error, ErrorKind, Result, verb};
 use tokio::sync::mpsc;
-
-/// The template that is always there: that of this name, or else the configured environment.
-pub const MINIMAL: &str = "minimal";
-/// Memory where neither the request nor its template names any.
-pub const MEMORY_MIB: u64 = 512;
 
 pub async fn create(
     app: State<App>,

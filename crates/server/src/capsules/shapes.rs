@@ -11,6 +11,10 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use utoipa::ToSchema;
 
+/// The template that is always there: that of this name, or else the configured environment.
+pub const MINIMAL: &str = "minimal";
+/// Memory where neither the request nor its template names any.
+pub const MEMORY_MIB: u64 = 512;
 /// The label of sandboxes that were made here; others are not in the lists.
 pub const MADE_HERE: &str = "motu/capsule";
 
@@ -384,10 +388,10 @@ impl Saved {
     /// The one that is there without having been made: the configured environment.
     pub fn minimal() -> Saved {
         Saved {
-            name: super::create::MINIMAL.to_string(),
+            name: MINIMAL.to_string(),
             kind: BASE,
             vcpus: None,
-            memory_mb: Some(super::create::MEMORY_MIB),
+            memory_mb: Some(MEMORY_MIB),
             size_bytes: None,
             created_at: None,
             platform: true,

@@ -157,7 +157,7 @@ impl Dormant {
 
 /// How many there are of each kind.
 #[derive(Debug, Default)]
-pub(super) struct Counted {
+pub(crate) struct Counted {
     kinds: HashMap<Arc<Kind>, u64>,
 }
 
