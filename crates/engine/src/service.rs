@@ -8,7 +8,7 @@ use crate::guest::files::parse_pattern;
 use crate::shown::{self, Pace};
 use async_trait::async_trait;
 use bytes::Bytes;
-use futures_util::stream::{BoxStream, StreamExt};
+use futures_util::stream::BoxStream;
 use motu_core::audit::{
     AuditId, AuditKey, AuditList, AuditVerified, Facts, FollowAudit, ListAudit, Receipt,
     VerifyAudit,

@@ -1,7 +1,7 @@
 //! Templates that are saved from sandboxes.
 
-use super::create::{MINIMAL, known};
-use super::shapes::{NewSnapshot, Saved, Snapshotted};
+use super::create::known;
+use super::shapes::{MINIMAL, NewSnapshot, Saved, Snapshotted};
 use super::{Answer, desk, id};
 use crate::app::App;
 use crate::extract::{At, Introduced, Params, read_json};
