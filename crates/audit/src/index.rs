@@ -16,7 +16,7 @@ use std::path::Path;
 
 /// How a file of an index begins: this, the length of its segment, how many of its calls changed
 /// something and how many failed, and the sum of that.
-const MAGIC: &[u8; 16] = b"motu call index1";
+const MAGIC: &[u8; 16] = b"motu-call-index1";
 const HEAD_BYTES: usize = 16 + 8 + 4 + 4 + SUM_BYTES;
 const SUM_BYTES: usize = 8;
 const ENTRY_BYTES: usize = 28;

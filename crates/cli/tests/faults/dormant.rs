@@ -27,7 +27,7 @@ async fn stopped(world: &World, id: &str) -> WorkspaceId {
     let made = create(
         world,
         CreateWorkspace {
-            name: Some(format!("called {id}")),
+            name: Some(format!("called-{id}")),
             labels: BTreeMap::from([("kind".to_string(), "kept".to_string())]),
             secrets: vec![secret],
             ..asked(id)
@@ -59,7 +59,7 @@ async fn is_whole(world: &World, id: &WorkspaceId) {
     let client = world.client();
     let found = client.status_workspace(id).await.unwrap();
     assert_eq!(found.state, State::Stopped);
-    assert_eq!(found.name, Some(format!("called {id}")));
+    assert_eq!(found.name, Some(format!("called-{id}")));
     assert_eq!(found.labels["kind"], "kept");
     assert_eq!(found.secrets[0].name, "TOKEN");
     assert_eq!((found.command_count, found.snapshot_count), (1, 1));
@@ -92,7 +92,7 @@ async fn a_dormant_workspace_is_whole_at_its_next_use() {
         .map(|one| (one.name.clone(), one.state, one.command_count))
         .collect();
     names.sort_by(|a, b| a.0.cmp(&b.0));
-    let named = |id: &str| (Some(format!("called {id}")), State::Stopped, 1);
+    let named = |id: &str| (Some(format!("called-{id}")), State::Stopped, 1);
     assert_eq!(names, [named("one"), named("two")]);
     let page = motu_core::Page {
         limit: Some(1),
@@ -118,7 +118,7 @@ async fn a_dormant_workspace_is_whole_at_its_next_use() {
     }
     assert_eq!(woken(), 1);
     is_whole(&world, &one).await;
-    let told = world.motu(&["workspace", "status", "called two", "--json"]);
+    let told = world.motu(&["workspace", "status", "called-two", "--json"]);
     assert!(told.stdout.contains("\"two\""), "{told:?}");
     // A daemon that was killed finds them so.
     dormant(&world, 3).await;

@@ -215,7 +215,7 @@ fn a_wrong_configuration_reaches_whoever_started_the_daemon() {
     story.configure("colour = 1\n");
     told!(story.motu(&["ps"]), @r#"
     ------- stderr -------
-    error: config.toml: unknown field `colour`, expected one of `min_isolation`, `runtime`, `accel`, `max_sandboxes`, `dormant_seconds`, `min_free_disk_mib`, `daemon_idle_seconds`, `guest_silence_seconds`, `guest_call_seconds`, `pool_mem_mib`, `spare_seconds`, `pool`, `defaults`, `terminal`, `audit`, `qemu`, `docker`, `http`, `e2b`, `grpc`, `listen`, `redaction`, `quota`, `registries`, `events`, `webhook`, `otlp`
+    error: config.toml: unknown field `colour`, expected one of `min_isolation`, `runtime`, `accel`, `max_sandboxes`, `dormant_seconds`, `min_free_disk_mib`, `daemon_idle_seconds`, `guest_silence_seconds`, `guest_call_seconds`, `pool_mem_mib`, `spare_seconds`, `pool`, `defaults`, `terminal`, `audit`, `qemu`, `gvisor`, `docker`, `http`, `e2b`, `grpc`, `listen`, `redaction`, `quota`, `registries`, `events`, `webhook`, `otlp`
     [exit code: 102]
     "#);
 }

@@ -294,7 +294,7 @@ pub async fn keepalive_postpones_the_end(life: Life) {
             .keepalive(
                 id,
                 Keepalive {
-                    ttl_seconds: Some(0),
+                    ttl_seconds: Some(u64::MAX),
                     ..Keepalive::default()
                 },
             )

@@ -98,7 +98,7 @@ pub async fn limits_out_of_range_are_invalid(life: Life) {
             ..base()
         },
         CreateSandbox {
-            ttl_seconds: Some(0),
+            ttl_seconds: Some(u64::MAX),
             ..base()
         },
         CreateSandbox {

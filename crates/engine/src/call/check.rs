@@ -6,7 +6,7 @@ use bytes::Bytes;
 use motu_core::call::{CallFile, CallNetworkMode, CallRequest, Retention, WORK};
 use motu_core::files::GuestPath;
 use motu_core::hint;
-use motu_core::hint::{field, verb};
+use motu_core::hint::verb;
 use motu_core::policy::CallBounds;
 use motu_core::{Error, ErrorKind, Result, SandboxId};
 
@@ -147,11 +147,8 @@ fn check_sizes(request: &CallRequest, bounds: &CallBounds) -> Result<()> {
     let from = request.state.as_ref().and_then(|state| state.from.as_ref());
     if from.is_some() && *limits != Default::default() {
         return Err(
-            Error::invalid("limits are for a new machine, and state.from has one").hint(hint![
-                "leave ",
-                field("limits"),
-                " out"
-            ]),
+            Error::invalid("limits are for a new machine, and state.from has one")
+                .hint("leave `limits` out"),
         );
     }
     for (name, asked, most) in [

@@ -169,7 +169,7 @@ fn check_origin(workspace: &Workspace) -> Result<()> {
         return Err(
             Error::invalid(format!("{id} was not kept by a call")).hint(hint![
                 "give the `sandbox_id` of a call that kept its state in ",
-                field("state.from")
+                "`state.from`"
             ]),
         );
     }
@@ -228,7 +228,7 @@ fn check_secrets(launch: &Launch, bound: &BTreeMap<String, SecretRef>) -> Result
             "name the same in ",
             field("secrets"),
             ", or leave ",
-            field("state.from"),
+            "`state.from`",
             " out"
         ])),
     }
@@ -263,7 +263,7 @@ impl Wanted {
             "ask for the same ",
             field("network"),
             ", or leave ",
-            field("state.from"),
+            "`state.from`",
             " out"
         ]))
     }

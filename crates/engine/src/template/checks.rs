@@ -34,6 +34,7 @@ pub(super) fn definition(ask: &TemplateDefinition) -> Result<()> {
                 .hint(hint![verb("list_environments"), " shows them"]),
         );
     }
+    crate::admission::check_env(&ask.env)?;
     at_most(limits::TEMPLATE_SETUP_COMMANDS, ask.setup.len(), "setup")?;
     for command in &ask.setup {
         at_most(

@@ -475,7 +475,7 @@ async fn another_user_runs_it() {
     machine
         .call(Verb::Start(start))
         .await
-        .fails(Failure::NotFound);
+        .fails(Failure::NoUser);
 }
 
 #[tokio::test]

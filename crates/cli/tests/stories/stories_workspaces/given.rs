@@ -117,17 +117,6 @@ fn files_and_directories_that_are_missing_are_no_internal_errors() {
             "dir",
         ),
         (
-            &[
-                "workspace",
-                "export",
-                "ws",
-                "/workspace/d",
-                "--output",
-                "none/here/out",
-            ],
-            "none/here",
-        ),
-        (
             &["cp", "ws:/workspace/d/a.txt", "none/here/a.txt"],
             "none/here",
         ),

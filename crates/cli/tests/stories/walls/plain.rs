@@ -7,12 +7,13 @@ pub const PLAIN: &str = "
     context_id control count create_new cursor cwd daemon deep depth description dest disk_mib
     dockerfile dockerfile_name echo edits encoding env envs exec executable expect
     failed file files files_out follow format from from_base64 from_cursor gitignore guest_port
-    home id idle_seconds image input io_mbps iops keep key key_id keys kind labels language
+    home id idle_seconds image input input_base64 io_mbps iops keep key key_id keys kind labels language
     length limit limits lines literal max_bytes max_chars max_output_bytes mem_mib memory
-    memory_mb mode modified_unix_ns more motu name new no_cache no_parents no_timeout nofile
+    memory_mb metadata mode modified_unix_ns more motu name new no_cache no_parents no_timeout nofile
     offset old on_idle output_ring_bytes overwrite password paste patch path path_base64 pattern
     patterns pids_max plain pool_size port profile progress prompt_regex protocol public_key
-    quiescence_ms range raw readiness ready_interval_ms ready_timeout_seconds recursive restart
+    quiescence_ms range raw readiness ready_command ready_file ready_http ready_interval_ms ready_tcp
+    ready_timeout_seconds recursive restart
     retention rows run sandbox sandbox_id secret_name selector service_name session_id setup
     shared shell shell_id shell_prompt_regex signal signal_name size snapshot snapshot_name
     source state stderr_from stdin stdout_from steps strip_ansi tag tail tail_lines target
