@@ -1,7 +1,7 @@
 //! What stays costs: stopped workspaces in memory, at the start and in lists, and what a daemon
 //! keeps of sandboxes that are gone.
 
-use crate::memory::resident_kib;
+use crate::memory::{own_kib, resident_kib};
 use crate::motu::Motu;
 use crate::stats::Timings;
 use crate::{Bench, ENVIRONMENT, Outcome};
@@ -87,12 +87,17 @@ fn gone(bench: &mut Bench, motu: &Motu, empty: f64) -> Fallible<()> {
     }
     drop(api);
     let after = resting(motu)?;
+    let own = own_kib(motu.pid())? / 1e3 * 1.024;
     let report = &mut bench.report;
     report.at_most(
         &format!("after {count} sandboxes: resident"),
         after,
         25.0,
         "MB",
+    );
+    report.note(
+        "  its own, without pages of the program",
+        format!("{own:.1} MB"),
     );
     report.note("  more than before", format!("{:.1} MB", after - empty));
     Ok(())

@@ -45,6 +45,11 @@ pub fn resident_kib(pid: u32) -> Result<f64, Box<dyn std::error::Error>> {
     of_status(pid, "VmRSS:")
 }
 
+/// What of it is the process's own and not pages of its program, in KiB.
+pub fn own_kib(pid: u32) -> Result<f64, Box<dyn std::error::Error>> {
+    of_status(pid, "RssAnon:")
+}
+
 /// The most that it was, in KiB.
 pub fn peak_kib(pid: u32) -> Result<f64, Box<dyn std::error::Error>> {
     of_status(pid, "VmHWM:")

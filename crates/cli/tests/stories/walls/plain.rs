@@ -16,7 +16,7 @@ pub const PLAIN: &str = "
     ready_timeout_seconds recursive restart
     retention rows run sandbox sandbox_id secret_name selector service_name session_id setup
     shared shell shell_id shell_prompt_regex signal signal_name size snapshot snapshot_name
-    source state stderr_from stdin stdout_from steps strip_ansi tag tail tail_lines target
+    state stderr_from stdin stdout_from steps strip_ansi tag tail tail_lines target
     terminal text then timeout timeout_sec timeout_seconds to to_base64 tree ttl_seconds tty
     type user vcpu_count vcpus verb vm_id wait_for_idle_ms workdir workspace_id write
 ";
